@@ -1,0 +1,140 @@
+"""Every error this project raises on purpose.
+
+One root, one class per kind of failure, so that a caller can catch as widely or as narrowly as it likes.
+A message has up to three parts: what happened, the likely cause, and the next step. They are kept as
+attributes too, and every error can be pickled (pytest-xdist and thread pools send them around).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class MicrosimError(Exception):
+    """Root of the hierarchy.
+
+    Args:
+        what: What happened, one sentence.
+        cause: The likely cause, where one can be named.
+        hint: The next step for the reader.
+        details: Long supporting text (a guest traceback, the tail of the console), shown last.
+    """
+
+    def __init__(self, what: str, *, cause: str = "", hint: str = "", details: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.cause = cause
+        self.hint = hint
+        self.details = details
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.cause:
+            lines.append(f"  likely cause: {self.cause}")
+        if self.hint:
+            lines.append(f"  next step: {self.hint}")
+        if self.details:
+            lines.append("\n".join("  | " + line for line in self.details.rstrip().splitlines()))
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.__dict__.copy()))
+
+
+def _rebuild(kind: type[MicrosimError], state: dict[str, Any]) -> MicrosimError:
+    error = kind.__new__(kind)
+    Exception.__init__(error, state["what"])
+    error.__dict__.update(state)
+    return error
+
+
+class TemplateError(MicrosimError):
+    """A template cannot be used as written. The message starts with ``file:line``."""
+
+
+class TemplateNotFoundError(TemplateError):
+    """No template of that name on the search path; the message lists those found."""
+
+
+class UnsupportedWorldError(TemplateError):
+    """The world needs something this project does not do (a GPU, photoreal rendering, real hardware)."""
+
+
+class LockDriftError(TemplateError):
+    """Under ``--microsim-locked``, an input no longer matches ``template.lock``."""
+
+
+class MissingToolError(MicrosimError):
+    """A program of the host is missing; the hint is the exact install command."""
+
+
+class BakeError(MicrosimError):
+    """Building an image failed; the details are the failing tool's last output."""
+
+
+class EngineError(MicrosimError):
+    """The engine could not do what was asked of it."""
+
+
+class EngineUnavailableError(EngineError):
+    """The engine, accelerator or isolation level that was asked for does not work on this machine."""
+
+
+class BootError(EngineError):
+    """The guest did not reach its agent; the details are the tail of its console."""
+
+
+class WarmUpError(MicrosimError):
+    """The world could not be loaded; the details are the guest's traceback or console tail."""
+
+
+class SnapshotError(MicrosimError):
+    """A snapshot could not be written, read or trusted."""
+
+
+class NoSpaceError(SnapshotError):
+    """Not enough room for a snapshot; the message says need, have and path."""
+
+
+class MemoryBudgetError(MicrosimError):
+    """A fork waited for memory and did not get it in time."""
+
+
+class AgentError(MicrosimError):
+    """The agent in the guest reported an error for one request."""
+
+
+class ChannelClosedError(AgentError):
+    """The link to the guest's agent is gone: the guest died, or the engine did."""
+
+
+class AgentTimeoutError(AgentError):
+    """The agent did not answer within the deadline."""
+
+
+class WorldError(AgentError):
+    """The world raised in ``reset`` or ``step``; the details are the guest traceback."""
+
+
+class ControllerError(MicrosimError):
+    """The controller is broken: it does not load, raised, died, or returned something unusable."""
+
+
+class ControllerTimeoutError(ControllerError):
+    """The episode's wall-clock limit passed."""
+
+
+class SeedError(MicrosimError):
+    """Seeds that cannot be used: unordered, one-shot, negative, boolean, empty, or missing."""
+
+
+class CommandFailedError(MicrosimError):
+    """``exec(check=True)`` and the command did not exit with 0.
+
+    Attributes:
+        result: The :class:`~microsim_vm.machine.ExecResult`.
+    """
+
+    def __init__(self, what: str, *, result: Any, details: str = "") -> None:
+        super().__init__(what, details=details)
+        self.result = result
