@@ -1,0 +1,74 @@
+"""The controller's own process: load the user's file, then answer observations with actions."""
+
+import io
+import linecache
+import os
+import sys
+import traceback
+import types
+from typing import Any, Callable, List
+
+from microsim_guest import codec, randomness, wire
+
+
+def serve(source: bytes, filename: str, seed: int, link: wire.SocketLink) -> None:
+    """Load the controller and answer until the world host closes the link."""
+    # Unbuffered: what a controller printed before it was killed must not be lost.
+    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
+    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
+    # CPython reseeds `random` in a forked child from the kernel; here it must follow the seed.
+    inventory = randomness.Inventory()
+    inventory.reseed(seed)
+    randomness.refresh_entropy_users()
+    try:
+        act = load(source, filename)
+    except BaseException as error:
+        _report(link, error, filename)
+        return
+    link.send({"ok": {}})
+    while True:
+        try:
+            frame = link.receive()
+        except (wire.LinkClosed, OSError):
+            return
+        try:
+            action = act(codec.unpack(frame.header["observation"], frame.blobs))
+        except BaseException as error:
+            _report(link, error, filename)
+            return
+        blobs: List[bytes] = []
+        link.send({"action": codec.pack(action, blobs)}, blobs)
+
+
+def load(source: bytes, filename: str) -> Callable[[Any], Any]:
+    """Execute the controller's file and return its ``act``.
+
+    Raises:
+        Exception: Whatever the file raises.
+        TypeError: The file has neither a function ``act`` nor a class ``Controller`` with ``act``.
+    """
+    text = source.decode("utf-8-sig", "replace")
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    module = types.ModuleType("controller")
+    module.__file__ = filename
+    sys.modules["controller"] = module
+    exec(compile(source, filename, "exec"), module.__dict__)
+    act = getattr(module, "act", None)
+    if callable(act):
+        return act  # type: ignore[no-any-return]
+    kind = getattr(module, "Controller", None)
+    if isinstance(kind, type) and callable(getattr(kind, "act", None)):
+        return kind().act  # type: ignore[no-any-return, attr-defined]
+    raise TypeError("{}: no function `act(observation)` and no class `Controller` with one".format(filename))
+
+
+def _report(link: wire.SocketLink, error: BaseException, filename: str) -> None:
+    """Send the error with a traceback that starts at the controller's own file."""
+    frames = traceback.TracebackException.from_exception(error)
+    while frames.stack and frames.stack[0].filename != filename:
+        frames.stack.pop(0)
+    text = "".join(frames.format())
+    try:
+        link.send({"error": wire.error_header(error, text)})
+    except OSError:
+        os.write(2, text.encode("utf-8", "backslashreplace"))

@@ -1,0 +1,108 @@
+"""The guest kernel's own knobs: entropy, wall clock, host name, loopback, mounts, control groups."""
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import time
+
+RNDADDENTROPY = 0x40085203
+RNDRESEEDCRNG = 0x5207
+SIOCSIFFLAGS = 0x8914
+SIOCADDRT = 0x890B
+IFF_UP, IFF_LOOPBACK, IFF_RUNNING, IFF_MULTICAST = 0x1, 0x8, 0x40, 0x1000
+RTF_UP = 0x1
+CGROUP_ROOT = "/sys/fs/cgroup"
+
+
+def add_entropy(data: bytes) -> None:
+    """Credit host entropy to the kernel and reseed its generator at once.
+
+    A fork's kernel repeats its parent's random bytes until its generator is reseeded.
+
+    Raises:
+        OSError: The kernel refused; the fork must not be used.
+    """
+    fd = os.open("/dev/urandom", os.O_WRONLY)
+    try:
+        fcntl.ioctl(fd, RNDADDENTROPY, struct.pack("ii", len(data) * 8, len(data)) + data)
+        fcntl.ioctl(fd, RNDRESEEDCRNG)
+    finally:
+        os.close(fd)
+
+
+def set_wall_clock(wall_ns: int) -> None:
+    """Set CLOCK_REALTIME; the monotonic clock continues from the snapshot."""
+    time.clock_settime_ns(time.CLOCK_REALTIME, wall_ns)
+
+
+def loopback_up() -> None:
+    """Bring ``lo`` up with the multicast flag and a multicast route (DDS discovery needs both)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        flags = IFF_UP | IFF_LOOPBACK | IFF_RUNNING | IFF_MULTICAST
+        fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags))
+        # struct rtentry: route 224.0.0.0/4 to the device "lo".
+        device = ctypes.create_string_buffer(b"lo")
+        route = bytearray(120)
+        for offset, address in ((8, b"\xe0\0\0\0"), (40, b"\xf0\0\0\0")):
+            struct.pack_into("=HH4s", route, offset, socket.AF_INET, 0, address)
+        struct.pack_into("=HH4s", route, 24, socket.AF_INET, 0, b"\0\0\0\0")
+        struct.pack_into("=H", route, 56, RTF_UP)
+        struct.pack_into("=Q", route, 88, ctypes.addressof(device))
+        fcntl.ioctl(sock, SIOCADDRT, bytes(route))
+
+
+def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -> None:
+    """Call ``mount(2)``."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    os.makedirs(target, exist_ok=True)
+    if libc.mount(source.encode(), target.encode(), kind.encode(), flags, data.encode()) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, "mount {} on {}: {}".format(kind, target, os.strerror(code)))
+
+
+class ControlGroup:
+    """A cgroup v2 that holds one command and all its descendants, however they detach themselves."""
+
+    def __init__(self, name: str, **limits: int) -> None:
+        self.path = os.path.join(CGROUP_ROOT, name)
+        os.makedirs(self.path, exist_ok=True)
+        for key, value in limits.items():
+            self._write(key.replace("_", "."), str(value))
+
+    def _write(self, name: str, value: str) -> None:
+        with open(os.path.join(self.path, name), "w") as file:
+            file.write(value)
+
+    def enter(self) -> None:
+        """Move the calling process in."""
+        self._write("cgroup.procs", "0")
+
+    def kill(self) -> None:
+        """Kill every member with SIGKILL."""
+        self._write("cgroup.kill", "1")
+
+    def events(self) -> str:
+        """Return which limits were hit: ``memory.events`` and ``pids.events`` as text."""
+        parts = []
+        for name in ("memory.events", "pids.events"):
+            try:
+                with open(os.path.join(self.path, name)) as file:
+                    parts.append(file.read())
+            except OSError:
+                continue
+        return "".join(parts)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Kill what is left and remove the group."""
+        self.kill()
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                os.rmdir(self.path)
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)

@@ -1,0 +1,181 @@
+"""The world host: one interpreter that holds the warmed world, is part of the snapshot, and serves rollouts."""
+
+import importlib
+import os
+import socket
+import sys
+import time
+import traceback
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from microsim_guest import codec, config, episode, processes, randomness, wire
+
+Answer = Tuple[Dict[str, Any], List[bytes]]
+
+
+class NoWorld(RuntimeError):
+    """The request needs a world object, and this template has none."""
+
+    kind = "world"
+
+
+class WorldHost:
+    """Answers the ``world.*`` requests that the agent passes on.
+
+    Args:
+        settings: The image's configuration.
+        controllers: Socket to the controller host.
+    """
+
+    def __init__(self, settings: Dict[str, Any], controllers: socket.socket) -> None:
+        self._settings = settings
+        self._controllers = controllers
+        self._world: Any = None
+        self._inventory: Optional[randomness.Inventory] = None
+        self._processes: List[processes.Running] = []
+        self._reseeding = True
+        self._clean_seed: Optional[int] = None
+
+    def load(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
+        """Build the world (or start its processes) and take stock of its generators."""
+        started = time.monotonic()
+        spec = self._settings.get("world")
+        self._processes = processes.start_all(
+            self._settings.get("processes", []), config.environment(self._settings), args["timeout_s"]
+        )
+        if spec is not None:
+            sys.path.insert(0, config.WORLD_FOLDER)
+            self._world = build(spec)
+        self._inventory = randomness.Inventory(self._world)
+        wire.SocketLink(self._controllers).receive()  # the controller host has done its imports
+        return {
+            "load_ms": (time.monotonic() - started) * 1000.0,
+            "findings": self._inventory.findings,
+            "sources": [source.name for source in self._inventory.sources],
+            "versions": versions(),
+        }, []
+
+    def reseed(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
+        """Adopt a rollout's seed, or (``reseed: false``) leave every generator as the snapshot had it."""
+        assert self._inventory is not None
+        self._reseeding = bool(args["reseed"])
+        if self._reseeding:
+            randomness.refresh_entropy_users()
+            self._begin(args["seed"])
+        return {"probes": self._inventory.probes(), "findings": self._inventory.findings}, []
+
+    def _begin(self, seed: int) -> Optional[int]:
+        """Put every declared source at the start of ``seed``'s streams; return what ``reset`` is given."""
+        assert self._inventory is not None
+        if not self._reseeding:
+            return None
+        if self._clean_seed != seed:
+            self._inventory.reseed(seed)
+        return seed
+
+    def _need_world(self) -> Any:
+        if self._world is None:
+            raise NoWorld("this template has no world object, only processes: drive them with exec()")
+        self._clean_seed = None  # from here on the generators may be drawn from
+        return self._world
+
+    def reset(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
+        """Reset the world for driving by hand."""
+        seed = self._begin(args["seed"])
+        return packed(list(self._need_world().reset(seed=seed)))
+
+    def step(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
+        """Take one step with the host's action."""
+        world = self._need_world()
+        action = episode.to_action(codec.unpack(args["action"], blobs), getattr(world, "action_space", None))
+        observation, reward, terminated, truncated, info = world.step(action)
+        return packed([observation, float(reward), bool(terminated), bool(truncated), info])
+
+    def sample(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
+        """Draw from the world's action space."""
+        space = getattr(self._need_world(), "action_space", None)
+        if space is None:
+            raise NoWorld("the world has no action_space to sample from")
+        return packed(space.sample())
+
+    def episode(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
+        """Run one whole episode with a controller."""
+        started = time.monotonic()
+        seed = self._begin(args["seed"])
+        world = self._need_world()
+        link = episode.ControllerLink(self._controllers, args, blobs[0], args["seed"])
+        try:
+            result, rows = episode.run(world, seed, args["max_steps"], link)
+        finally:
+            exit_info, output = link.finish()
+        columns, data = rows.describe()
+        result.update(columns=columns, controller=exit_info, wall_ms=(time.monotonic() - started) * 1000.0)
+        return result, [*output, *data]
+
+    def logs(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
+        """Return the kept output of the world's processes."""
+        return {"names": [p.name for p in self._processes]}, [p.output.so_far() for p in self._processes]
+
+
+def packed(value: Any) -> Answer:
+    """Return a value as an answer."""
+    blobs: List[bytes] = []
+    return {"value": codec.pack(value, blobs)}, blobs
+
+
+def build(spec: Dict[str, Any]) -> Any:
+    """Build the world that the template names.
+
+    Raises:
+        Exception: Whatever the factory raises.
+        TypeError: What it returned is no environment.
+    """
+    kwargs = spec.get("kwargs", {})
+    if spec.get("gymnasium"):
+        gymnasium = importlib.import_module("gymnasium")
+        return gymnasium.make(spec["gymnasium"], **kwargs)
+    module_name, _, attribute = spec["factory"].partition(":")
+    factory: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
+    world = factory(**kwargs)
+    for method in ("reset", "step"):
+        if not callable(getattr(world, method, None)):
+            raise TypeError("{} returned a {}, which has no {}()".format(
+                spec["factory"], type(world).__name__, method))  # fmt: skip
+    return world
+
+
+def versions() -> Dict[str, str]:
+    """Return what decides a trajectory besides the seed: kernel, Python, loaded packages."""
+    found = {"kernel": os.uname().release, "python": sys.version.split()[0]}
+    for name in ("numpy", "gymnasium", "mujoco", "torch"):
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version:
+            found[name] = str(version)
+    return found
+
+
+def main(argv: List[str]) -> None:
+    """Serve the agent until the guest ends."""
+    link = wire.SocketLink(socket.socket(fileno=int(argv[1])))
+    controllers = socket.socket(fileno=int(argv[2]))
+    host = WorldHost(config.load(), controllers)
+    operations = {
+        "world.load": host.load, "world.reseed": host.reseed, "world.reset": host.reset,
+        "world.step": host.step, "world.sample": host.sample, "world.episode": host.episode,
+        "world.logs": host.logs,
+    }  # fmt: skip
+    while True:
+        frame = link.receive()
+        request_id = frame.header["id"]
+        try:
+            result, blobs = operations[frame.header["op"]](frame.header["args"], frame.blobs)
+            link.send({"id": request_id, "ok": result}, blobs)
+        except BaseException as error:
+            header = wire.error_header(error, traceback.format_exc())
+            if not hasattr(error, "kind"):
+                header = dict(header, kind="world", message="{}: {}".format(type(error).__name__, error)[:4000])
+            link.send({"id": request_id, "error": header})
+
+
+if __name__ == "__main__":
+    main(sys.argv)
