@@ -28,7 +28,7 @@ class Controller:
         cos, sin = math.cos(turned), math.sin(turned)
         self.dock = (cos * x + sin * y, cos * y - sin * x)
         distance, bearing = math.hypot(*self.dock), math.atan2(self.dock[1], self.dock[0])
-        if distance < 0.1:
+        if distance < 0.3:
             return 0.0, 0.0
         speed = min(0.8, distance) * max(0.0, math.cos(bearing))
         return speed, max(-2.0, min(2.0, 2.0 * bearing))

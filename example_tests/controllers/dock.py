@@ -11,9 +11,9 @@ import numpy as np
 RAYS = 16
 LEFT_SPEED, RIGHT_SPEED, YAW_RATE, BEACON_RANGE, BEACON_BEARING, BUMPER = range(RAYS, RAYS + 6)
 STEP_S = 0.1
-HALF_WIDTH = 0.36  # the robot's radius, 0.25 m, and a margin
-LOOK_AHEAD = 1.6
-MEMORY = 12  # scans kept, in steps: pallet corners slip between the rays of a single one
+HALF_WIDTH = 0.34  # the robot's radius, 0.25 m, and a margin
+LOOK_AHEAD = 2.6
+MEMORY = 6  # scans kept, in steps: pallet corners slip between the rays of a single one
 ARRIVED = 0.12
 
 RAY_ANGLES = np.radians(np.linspace(-120.0, 120.0, RAYS))
