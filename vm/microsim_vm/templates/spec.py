@@ -1,0 +1,249 @@
+"""The schema of a template: what ``template.yaml`` may say, with types, units and defaults.
+
+The structs are the schema: the reader in ``decode.py`` walks them, so a field added here is a key that a
+template may write. Constraints and checks sit on the types; ``Meta.description`` completes the sentence
+"<key> must be ..." in error messages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from microsim_vm.errors import TemplateError
+from microsim_vm.templates import checks, inputs
+
+TEMPLATE_FILE = "template.yaml"
+LOCK_FILE = "template.lock"
+
+# Part of the canonical form: raise it when the same template must bake to a different image.
+SCHEMA_VERSION = 1
+
+Name = Annotated[
+    str,
+    Meta(
+        pattern=rf"\A{checks.NAME}\Z",
+        description="1 to 63 of a-z, 0-9, - and _, starting with a letter or digit",
+    ),
+]
+Identifier = Annotated[str, Meta(pattern=r"\A[^\W\d]\w*\Z", description="a Python identifier")]
+EnvName = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[A-Za-z_][A-Za-z0-9_]*\Z", description="letters, digits and _, not starting with a digit"
+    ),
+]
+Suite = Annotated[str, Meta(extra={"check": checks.suite})]
+DebianPackage = Annotated[str, Meta(extra={"check": checks.debian_package})]
+Requirement = Annotated[str, Meta(extra={"check": checks.requirement})]
+Source = Annotated[Path, Meta(extra={"check": checks.relative_path})]
+GuestPath = Annotated[str, Meta(extra={"check": checks.guest_path})]
+FileMode = Annotated[str, Meta(pattern=r"\A0[0-7]{3}\Z", description='four octal digits in quotes: "0755"')]
+KernelPackage = Annotated[
+    str,
+    Meta(pattern=r"\Alinux-image-[a-z0-9+.-]+\Z", description="a Debian kernel package, linux-image-..."),
+]
+Factory = Annotated[str, Meta(extra={"check": checks.factory})]
+GymnasiumId = Annotated[str, Meta(extra={"check": checks.gymnasium_id})]
+Word = Annotated[str, Meta(min_length=1, description="text", extra={"check": checks.command})]
+Arguments = Annotated[
+    tuple[Word, ...], Meta(min_length=1, description="a command: one shell line, or a list")
+]
+Network = Annotated[str, Meta(extra={"check": checks.network})]
+Extends = Annotated[str, Meta(extra={"check": checks.extends})]
+Seconds = Annotated[float, Meta(gt=0, le=86400, description="seconds, more than 0 and at most 86400")]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every part of the schema has in common."""
+
+
+class Base(_Part, frozen=True):
+    """The root file system: a Debian suite and packages from it.
+
+    ``packages`` always contains ``python3``, which the guest's own programs need.
+    """
+
+    suite: Suite = "bookworm"
+    packages: tuple[DebianPackage, ...] = ("python3",)
+
+    def __post_init__(self) -> None:
+        if "python3" not in self.packages:
+            msgspec.structs.force_setattr(self, "packages", ("python3", *self.packages))
+
+    @property
+    def python_version(self) -> str:
+        """The suite's Python, such as ``3.11``."""
+        return checks.SUITES[self.suite]
+
+
+class Python(_Part, frozen=True):
+    """Python packages for the guest's virtual environment, each pinned with ``==``, as written."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+
+class FileEntry(_Part, frozen=True):
+    """A file, or a folder with all that is in it, copied into the image.
+
+    Attributes:
+        source: File or folder on the host; written relative to the file that says it, absolute here.
+        target: Absolute path in the guest.
+        mode: Permissions in octal, for a single file only; otherwise 0755 where the owner may execute the
+            source and 0644 where not, whatever the umask.
+    """
+
+    source: Source
+    target: GuestPath
+    mode: FileMode | None = None
+
+    @property
+    def label(self) -> str:
+        """A name for error messages and the lock file that is the same on every machine."""
+        return "files" + self.target
+
+
+class Kernel(_Part, frozen=True):
+    """The Debian package that the guest's kernel and modules are taken from."""
+
+    package: KernelPackage = "linux-image-cloud-amd64"
+
+
+class MachineShape(_Part, frozen=True):
+    """The size of the microVM."""
+
+    vcpus: Annotated[int, Meta(ge=1, le=64, description="a whole number from 1 to 64")] = 1
+    memory_mib: Annotated[
+        int, Meta(ge=128, le=65536, description="a whole number of MiB from 128 to 65536")
+    ] = 512
+
+
+class WorldSpec(_Part, frozen=True):
+    """The simulator: exactly one of a factory and a Gymnasium id.
+
+    Attributes:
+        factory: ``module:callable`` in the template's folder; called with ``kwargs``, returns the world.
+        gymnasium: A registered Gymnasium id, made with ``gymnasium.make(id, **kwargs)``.
+        kwargs: Keyword arguments, of JSON's types.
+    """
+
+    factory: Factory | None = None
+    gymnasium: GymnasiumId | None = None
+    kwargs: dict[Identifier, Any] = {}
+
+
+class Process(_Part, frozen=True):
+    """One process of a world made of processes, started at warm-up in the order given.
+
+    Attributes:
+        command: A list of words, or one line for ``/bin/sh -c``. Has to stay alive.
+        readiness: Command that exits with 0 once the process is ready; asked until ``warmup_timeout_s``.
+    """
+
+    name: Name
+    command: Word | Arguments
+    readiness: Word | Arguments
+
+
+class ControllerLimits(_Part, frozen=True):
+    """What one controller may use in one episode.
+
+    Attributes:
+        wall_time_s: Seconds of wall-clock time for a whole episode.
+        memory_mib: MiB of memory, for the controller and all that it starts.
+        processes: Processes and threads alive at a time.
+        output_bytes: Bytes kept of stdout, and as many of stderr.
+    """
+
+    wall_time_s: Seconds = 120.0
+    memory_mib: Annotated[
+        int, Meta(ge=16, le=65536, description="a whole number of MiB from 16 to 65536")
+    ] = 256
+    processes: Annotated[int, Meta(ge=1, le=4096, description="a whole number from 1 to 4096")] = 32
+    output_bytes: Annotated[
+        int, Meta(ge=1024, le=1 << 26, description="a whole number of bytes from 1024 to 67108864")
+    ] = 65536
+
+
+class Document(_Part, frozen=True):
+    """The keys of one YAML file. ``name``, ``description`` and ``extends`` are not inherited."""
+
+    name: Name
+    description: str = ""
+    extends: Extends | None = None
+    base: Base = Base()
+    python: Python = Python()
+    files: tuple[FileEntry, ...] = ()
+    env: dict[EnvName, str] = {}
+    kernel: Kernel = Kernel()
+    machine: MachineShape = MachineShape()
+    world: WorldSpec | None = None
+    processes: tuple[Process, ...] = ()
+    warmup_timeout_s: Seconds = 300.0
+    network: Network = "none"
+    controller: ControllerLimits = ControllerLimits()
+
+
+class Template(Document, frozen=True, kw_only=True):
+    """A template as loaded: its own keys over those that it extends, paths resolved.
+
+    Attributes:
+        path: The ``template.yaml``, absolute.
+        world_folders: Folders laid over each other as ``/opt/microsim/world``, ancestors first.
+    """
+
+    path: Path
+    world_folders: tuple[Path, ...]
+
+    @property
+    def lock_path(self) -> Path:
+        """Where the bake records what it used."""
+        return self.path.parent / LOCK_FILE
+
+    def canonical(self) -> bytes:
+        """Return every setting that the image depends on, as JSON that is the same on every machine.
+
+        Left out, because no image depends on them: the description, host paths, the machine's size and the
+        warm-up timeout (the snapshot's key has the size), and the controller's limits, which are sent with
+        each episode. Bytes of files are not in it either: see :meth:`input_files`.
+        """
+        settings = {
+            "schema": SCHEMA_VERSION,
+            "name": self.name,
+            "base": self.base,
+            "python": self.python,
+            "files": sorted(
+                ({"target": entry.target, "mode": entry.mode} for entry in self.files),
+                key=lambda entry: str(entry["target"]),
+            ),
+            "env": self.env,
+            "kernel": self.kernel,
+            "world": self.world,
+            "processes": self.processes,
+            "network": self.network,
+        }
+        text = json.dumps(
+            msgspec.to_builtins(settings), sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+        return text.encode("ascii")
+
+    @staticmethod
+    def target_of(label: str) -> str:
+        """Return the absolute path in the guest of an input file's label."""
+        return inputs.target_of(label)
+
+    def input_files(self) -> Iterator[inputs.InputFile]:
+        """Yield ``(label, path, mode)`` of every file whose bytes go into the image, sorted by label.
+
+        Raises:
+            TemplateError: A file is missing, leaves its folder by a link, or is no regular file.
+        """
+        try:
+            yield from inputs.collect(self.world_folders, self.files)
+        except checks.Complaint as complaint:
+            raise TemplateError(f"{self.path}:1: {complaint.what}", hint=complaint.hint) from None
