@@ -1,1 +1,91 @@
 """pytest hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from .collection import check_command_line, parametrize_seeds, report_problems
+from .fixtures import _microsim_worlds, rollout, warm_world
+from .markers import REGISTERED
+from .options import add_options
+from .report.payload import ATTRIBUTE, attach_properties, payload_of
+from .report.sections import add_section
+from .report.terminal import write_summary
+from .report.verdicts import Verdicts
+from .state import RUN, Run
+
+__all__ = ["_microsim_worlds", "rollout", "warm_world"]
+
+_VERDICTS = "microsim-verdicts"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register the flags and ini settings."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers, and in the process that judges the collector of reports."""
+    for line in REGISTERED:
+        config.addinivalue_line("markers", line)
+    config.stash[RUN] = Run(config)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Verdicts(config), _VERDICTS)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Give back what configuring took."""
+    if RUN in config.stash:
+        config.stash[RUN].close()
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say which world and settings the run has; nothing is probed for it."""
+    return config.stash[RUN].settings.header()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Refuse an unknown world of the command line before workers are started."""
+    check_command_line(session.config)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Turn the seeds of a marker into parameters."""
+    parametrize_seeds(metafunc)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Report mistakes in markers and the choice of worlds as collection errors."""
+    report = yield
+    report_problems(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a report carry the facts of its rollout, and a failed one say how to replay it."""
+    attach_properties(item)
+    report = yield
+    if call.when == "call":
+        payload = payload_of(item)
+        if payload is not None:
+            setattr(report, ATTRIBUTE, payload)
+    if call.when != "teardown":
+        add_section(item, report)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write the summary of worlds and groups."""
+    verdicts: Any = terminalreporter.config.pluginmanager.get_plugin(_VERDICTS)
+    if verdicts is not None:
+        write_summary(terminalreporter, verdicts)

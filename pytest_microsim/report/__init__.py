@@ -1,0 +1,1 @@
+"""What the reader of a test run sees: terminal, JUnit properties, failure sections."""

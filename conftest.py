@@ -1,0 +1,3 @@
+"""Settings of this repository's own tests."""
+
+pytest_plugins = ["pytester"]

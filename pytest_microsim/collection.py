@@ -1,0 +1,152 @@
+"""What happens at collection: seeds become parameters, and every mistake that can be seen is reported.
+
+Templates are read here, and nothing is built, booted or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from microsim_vm.errors import MicrosimError, SeedError
+
+from .errors import MarkerError, NoWorldError
+from .markers import mark_location, microsim_mark
+from .seeds import check_seeds, seed_ids
+from .state import RUN, Run, SeedParam
+
+PARAMETER = "rollout"
+
+_CHOOSE = (
+    "choose one with @pytest.mark.microsim(world=...) on the test, with --microsim-world on the command "
+    "line, or with microsim_world in the ini file"
+)
+
+
+def parametrize_seeds(metafunc: pytest.Metafunc) -> None:
+    """Run a test once per seed, if it has the ``seeds`` marker and uses ``rollout``."""
+    if PARAMETER not in metafunc.fixturenames:
+        return
+    owner, mark = next(metafunc.definition.iter_markers_with_node("seeds"), (None, None))
+    if owner is None or mark is None:
+        return
+    try:
+        # A mistake in the marker is reported even where the command line replaces its seeds.
+        seeds = _seeds_of(mark)
+    except SeedError as error:
+        raise pytest.Collector.CollectError(f"{mark_location(owner, 'seeds')}: {error}") from None
+    seeds = list(metafunc.config.stash[RUN].settings.seeds or seeds)
+    # The fixture's own scope, which is the function: a session-scoped parameter would make collection
+    # quadratic and regroup the tests.
+    metafunc.parametrize(
+        PARAMETER, [SeedParam(seed, len(seeds)) for seed in seeds], indirect=True, ids=seed_ids(seeds)
+    )
+
+
+def problems_of(item: pytest.Item) -> Iterator[str]:
+    """Yield every mistake of one collected test that can be seen without starting anything."""
+    names = getattr(item, "fixturenames", ())
+    run = item.config.stash[RUN]
+    if PARAMETER not in names and any(mark.name == "seeds" for mark in item.own_markers):
+        yield (
+            f"{mark_location(item, 'seeds')}: a test with the marker seeds does not use the fixture "
+            "rollout, so that the seeds reach nothing; add rollout to its arguments"
+        )
+    try:
+        mark = microsim_mark(item)
+    except MarkerError as error:
+        yield str(error)
+        return
+    if PARAMETER in names:
+        yield from _template_problem(run, item, mark.world)
+    if "warm_world" in names:
+        yield from _template_problem(run, item, None)
+        if run.settings.world is not None and mark.world not in (None, run.settings.world):
+            yield (
+                f"{mark_location(*_world_marker(item))}: the marker asks for world {mark.world!r}, and "
+                f"the test uses warm_world, which is the whole session's world ({run.settings.world!r}); "
+                f"use rollout, or run it with --microsim-world {mark.world}"
+            )
+
+
+def world_of(item: pytest.Item) -> str:
+    """Return the name of the world a test's rollout is forked from: the marker's, else the session's.
+
+    Raises:
+        MarkerError: If a marker of the test is wrong.
+        NoWorldError: If nothing chooses a world.
+    """
+    return microsim_mark(item).world or session_world(item)
+
+
+def session_world(node: pytest.Item | pytest.Session) -> str:
+    """Return the name of the session's world, the one that ``warm_world`` is.
+
+    Raises:
+        NoWorldError: If neither the command line nor the ini file chooses one.
+    """
+    world = node.config.stash[RUN].settings.world
+    if world is None:
+        raise NoWorldError(
+            f"{node.path}: rollout and warm_world need a world, and none is chosen", hint=_CHOOSE
+        )
+    return world
+
+
+def check_command_line(config: pytest.Config) -> None:
+    """Refuse a ``--microsim-world`` that cannot be used, before anything is collected.
+
+    Raises:
+        pytest.UsageError: With the names of the worlds found.
+    """
+    run = config.stash[RUN]
+    if config.option.microsim_world:
+        try:
+            run.template(config.option.microsim_world)
+        except (MicrosimError, OSError) as error:
+            raise pytest.UsageError(f"--microsim-world: {error}") from None
+
+
+def _template_problem(run: Run, item: pytest.Item, marked: str | None) -> Iterator[str]:
+    """Yield what keeps a test's world from being used, and who asked for it."""
+    try:
+        run.template(marked or session_world(item))
+    except NoWorldError as error:
+        yield str(error)
+    except (MicrosimError, OSError) as error:
+        source = (
+            f"the marker at {mark_location(*_world_marker(item))}" if marked else run.settings.world_source
+        )
+        yield f"{error}\n  asked for by: {source} (marker wins over command line, that over ini file)"
+
+
+def _world_marker(item: pytest.Item) -> tuple[Any, str]:
+    """Return the closest owner of a marker that chooses a world, and that marker's name."""
+    owners = [owner for owner, mark in item.iter_markers_with_node("microsim") if mark.kwargs.get("world")]
+    return owners[0], "microsim"
+
+
+def report_problems(report: pytest.CollectReport) -> None:
+    """Turn the report of a module or class into a failed one if any of its tests has a mistake."""
+    if not report.passed:
+        return
+    found = [
+        problem for node in report.result if isinstance(node, pytest.Item) for problem in problems_of(node)
+    ]
+    if found:
+        report.outcome = "failed"
+        report.longrepr = "\n\n".join(dict.fromkeys(found))
+        report.result = []
+
+
+def _seeds_of(mark: pytest.Mark) -> list[int]:
+    if len(mark.args) == 1 and not mark.kwargs:
+        return check_seeds(mark.args[0])
+    if not mark.args and set(mark.kwargs) == {"seeds"}:
+        return check_seeds(mark.kwargs["seeds"])
+    if len(mark.args) > 1 and not mark.kwargs:
+        raise SeedError(
+            f"seeds takes one list, not {len(mark.args)} arguments", hint=f"write seeds({list(mark.args)!r})"
+        )
+    raise SeedError("seeds takes one list of seeds", hint="write seeds(range(8)) or seeds([1, 7, 9])")

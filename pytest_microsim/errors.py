@@ -1,0 +1,17 @@
+"""Errors of the plugin itself; :mod:`microsim_vm.errors` has the root of all, and those of the VM layer."""
+
+from __future__ import annotations
+
+from microsim_vm.errors import MicrosimError
+
+
+class MarkerError(MicrosimError):
+    """A marker cannot be used as written; the message starts with ``file:line``."""
+
+
+class NoWorldError(MicrosimError):
+    """A test needs a world, and neither marker, command line nor ini file chooses one."""
+
+
+class RecordError(MicrosimError):
+    """A value that cannot be recorded: not a number, or not a finite one."""

@@ -1,0 +1,87 @@
+"""The fixtures: ``warm_world`` for a whole session, ``rollout`` for one test and one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from microsim_vm.errors import MicrosimError
+
+from .collection import session_world, world_of
+from .markers import microsim_mark
+from .seeds import seed_of_test
+from .state import ITEM, RUN, ItemState, SeedParam
+from .worlds import WorldPool
+
+if TYPE_CHECKING:
+    from microsim_vm.world import WarmWorld
+
+    from .rollout import Rollout
+
+
+@pytest.fixture(scope="session")
+def _microsim_worlds(pytestconfig: pytest.Config) -> Iterator[WorldPool]:
+    """Hold the warm worlds of this process, and close them at the end of the session."""
+    run = pytestconfig.stash[RUN]
+    run.pool = WorldPool(run)
+    yield run.pool
+    run.pool.close()
+
+
+@pytest.fixture(scope="session")
+def warm_world(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> WarmWorld:
+    """The session's world, loaded once: template, digest, snapshot, fork(seed) and map(controller, seeds).
+
+    --microsim-world chooses it, or the ini setting microsim_world.
+    """
+    _refuse_when_stopping(request)
+    with _plain_failure():
+        return _microsim_worlds.get(session_world(request.session))
+
+
+@pytest.fixture
+def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iterator[Rollout]:
+    """A microVM of this test's own, forked from its warm world for one seed: run(controller), exec(), ...
+
+    With @pytest.mark.seeds(range(64)) the test runs once per seed. Without, its one seed comes from its id.
+    """
+    from .rollout import Rollout
+
+    _refuse_when_stopping(request)
+    item: pytest.Item = request.node
+    param = getattr(request, "param", None)
+    seed = param.seed if isinstance(param, SeedParam) else seed_of_test(item.nodeid)
+    with _plain_failure():
+        mark = microsim_mark(item)
+        state = item.stash[ITEM] = ItemState(world=world_of(item), seed=seed)
+        world = _microsim_worlds.get(state.world)
+        state.digest, state.snapshot = world.digest, world.snapshot.key
+        machine = world.fork(seed, reseed=mark.reseed)
+    with machine:
+        state.rollout = Rollout(
+            machine,
+            seed=seed,
+            world=state.world,
+            controller_folders=[item.path.parent, item.config.rootpath, Path.cwd()],
+            reseed=mark.reseed,
+            max_steps=mark.max_steps,
+            timeout_seconds=world.template.controller.wall_time_s,
+        )
+        yield state.rollout
+
+
+@contextmanager
+def _plain_failure() -> Iterator[None]:
+    """Show an error of ours as its message alone: a traceback through the plugin helps nobody."""
+    try:
+        yield
+    except MicrosimError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+def _refuse_when_stopping(request: pytest.FixtureRequest) -> None:
+    if request.session.shouldstop or request.session.shouldfail:
+        pytest.skip("microsim: the run is stopping, so nothing new is started")

@@ -1,0 +1,148 @@
+"""The two markers: ``seeds`` and ``microsim``."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .errors import MarkerError
+
+VARIANCE = ("fail", "warn", "off")
+
+
+@dataclass(frozen=True)
+class MicrosimMark:
+    """The values of ``@pytest.mark.microsim(...)``.
+
+    Attributes:
+        world: The world this test forks from, in place of the session's.
+        reseed: False leaves every fork with the random numbers frozen in the snapshot. It exists to show
+            the trap, and makes every group of seeds fail.
+        variance: What a group of copies amounts to: ``"fail"``, ``"warn"`` or ``"off"``.
+        deterministic: True where the world has no randomness, so that copies are right.
+        max_steps: Steps after which ``rollout.run`` ends an episode, where the call does not say.
+    """
+
+    world: str | None = None
+    reseed: bool = True
+    variance: str = "fail"
+    deterministic: bool = False
+    max_steps: int = 1000
+
+
+REGISTERED = (
+    "seeds(seeds): run the test once per seed, each in a microVM of its own. seeds is a range, list, tuple "
+    "or one-dimensional integer array of distinct ints >= 0; the test must use the rollout fixture.",
+    'microsim(world=None, reseed=True, variance="fail", deterministic=False, max_steps=1000): world '
+    'overrides --microsim-world for this test; variance is "fail", "warn" or "off" and says what a '
+    "group of copied episodes amounts to; deterministic=True says that copies are right; reseed=False shows "
+    "what happens without reseeding; max_steps is the default of rollout.run.",
+)
+
+
+def microsim_mark(node: pytest.Item) -> MicrosimMark:
+    """Merge all ``microsim`` markers of a test; the closest one wins, key by key.
+
+    Raises:
+        MarkerError: For positional arguments, unknown names and values that a name cannot have.
+    """
+    values: dict[str, Any] = {}
+    for owner, mark in reversed(list(node.iter_markers_with_node("microsim"))):
+        problem = _problem(mark)
+        if problem:
+            raise MarkerError(f"{mark_location(owner, 'microsim')}: @pytest.mark.microsim: {problem}")
+        values.update(mark.kwargs)
+    return MicrosimMark(**values)
+
+
+def _problem(mark: pytest.Mark) -> str:
+    """Say what is wrong with one marker; empty if nothing is."""
+    if mark.args:
+        return f"takes names only, as in microsim(world={mark.args[0]!r})"
+    names = [field.name for field in fields(MicrosimMark)]
+    for name in mark.kwargs:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            return f"unknown name {name!r}; " + (
+                f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+            )
+    given = MicrosimMark(**mark.kwargs)
+    if given.world is not None and not (isinstance(given.world, str) and given.world):
+        return f"world is the name of a template, not {given.world!r}"
+    for name in ("reseed", "deterministic"):
+        if not isinstance(getattr(given, name), bool):
+            return f"{name} is True or False, not {getattr(given, name)!r}"
+    if given.variance not in VARIANCE:
+        return f"variance is {given.variance!r}; it can be {', '.join(VARIANCE)}"
+    steps = given.max_steps
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        return f"max_steps is a number of steps, at least 1, not {steps!r}"
+    return ""
+
+
+def mark_location(owner: Any, name: str) -> str:
+    """Return ``file:line`` of the marker ``name`` on a test, class or module.
+
+    pytest does not record where a marker was written, so the source is searched for it: the decorator that
+    names it, the ``pytestmark`` that names it, and failing both the line where the marked thing begins.
+
+    Args:
+        owner: The node whose own marker it is.
+        name: The marker's name.
+    """
+    path: Path = owner.path
+    try:
+        tree = _parsed(path)
+    except (OSError, SyntaxError, ValueError):
+        return str(path)
+    marked = _definition(tree, inspect.unwrap(getattr(owner, "obj", None)))  # type: ignore[arg-type]
+    lines = [node.lineno for node in _expressions(marked) if _names_mark(node, name)]
+    return f"{path}:{lines[0] if lines else _begin(marked)}"
+
+
+@functools.lru_cache(maxsize=4)
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes())
+
+
+def _definition(tree: ast.Module, obj: Any) -> ast.AST:
+    """Find what defines ``obj``: a function by its first line (decorators included), a class by its name."""
+    code = getattr(obj, "__code__", None)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            if inspect.isclass(obj) and node.name == obj.__name__:
+                return node
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if code is not None and _begin(node) == code.co_firstlineno:
+                return node
+    return tree
+
+
+def _begin(node: ast.AST) -> int:
+    decorators = getattr(node, "decorator_list", [])
+    return min([getattr(node, "lineno", 1), *(decorator.lineno for decorator in decorators)])
+
+
+def _expressions(marked: ast.AST) -> Iterator[ast.expr]:
+    """Yield every place where a marker can be written: decorators, and the ``pytestmark`` of a body."""
+    yield from getattr(marked, "decorator_list", [])
+    if isinstance(marked, ast.Module | ast.ClassDef):
+        for statement in marked.body:
+            if isinstance(statement, ast.Assign) and any(
+                isinstance(target, ast.Name) and target.id == "pytestmark" for target in statement.targets
+            ):
+                value = statement.value
+                yield from value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+
+
+def _names_mark(node: ast.expr, name: str) -> bool:
+    target = node.func if isinstance(node, ast.Call) else node
+    return isinstance(target, ast.Attribute) and target.attr == name

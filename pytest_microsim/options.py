@@ -1,0 +1,190 @@
+"""Command line flags and ini settings.
+
+For each setting the more specific place wins: the marker, then the command line, then the ini file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from microsim_vm.errors import SeedError
+
+from .seeds import parse_seeds
+
+if TYPE_CHECKING:
+    from microsim_vm.world import Options
+
+ENGINES = ("auto", "qemu")
+ACCELS = ("auto", "kvm", "tcg")
+ISOLATIONS = ("hardware", "sandbox", "emulated")
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Register every flag and ini setting; all names start with ``microsim``."""
+    group = parser.getgroup("microsim", "microVMs forked from a warmed robot simulator")
+    group.addoption(
+        "--microsim-world",
+        metavar="NAME",
+        help="the world (a template's name) that rollouts are forked from; a test's own "
+        "@pytest.mark.microsim(world=...) wins over this, and this over the ini setting microsim_world",
+    )
+    group.addoption(
+        "--microsim-templates",
+        action="append",
+        type=_absolute,
+        default=[],
+        metavar="DIR",
+        help="a directory of templates, searched before those of the ini setting microsim_templates, the "
+        "project's own templates/ and the shipped ones (may be repeated)",
+    )
+    group.addoption(
+        "--microsim-seeds",
+        type=_seeds_text,
+        metavar="SEEDS",
+        help="run these seeds in place of those of the seeds marker: a range 0:8 or 0:64:8 (the end is not "
+        "included), or a list 1,7,9",
+    )
+    group.addoption(
+        "--microsim-engine", choices=ENGINES, help="the program that runs the guests (default: auto)"
+    )
+    group.addoption(
+        "--microsim-accel",
+        choices=ACCELS,
+        help="how QEMU runs guest code (default: auto, which is KVM where it really works)",
+    )
+    group.addoption(
+        "--microsim-isolation",
+        choices=ISOLATIONS,
+        help="the weakest boundary you accept around a guest (default: emulated, the weakest of the three)",
+    )
+    group.addoption(
+        "--microsim-locked",
+        action="store_true",
+        help="refuse a template whose inputs no longer match its template.lock",
+    )
+    group.addoption(
+        "--microsim-cache-dir",
+        type=_absolute,
+        metavar="DIR",
+        help="where images and snapshots are kept between runs",
+    )
+    parser.addini("microsim_world", "the world that rollouts are forked from")
+    parser.addini(
+        "microsim_templates", "directories of templates, relative to this file", type="paths", default=[]
+    )
+    parser.addini("microsim_engine", f"one of {', '.join(ENGINES)}")
+    parser.addini("microsim_accel", f"one of {', '.join(ACCELS)}")
+    parser.addini("microsim_isolation", f"one of {', '.join(ISOLATIONS)}")
+    parser.addini("microsim_cache_dir", "where images and snapshots are kept, relative to this file")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line and the ini file say, taken together.
+
+    Attributes:
+        world: The world of the session, or None if neither chooses one.
+        world_source: The flag or ini setting that chose it.
+        templates: Directories to search for templates, in order.
+        seeds: Seeds that replace those of every marker, or None.
+        engine, accel, isolation, locked, cache_dir: As the flags of these names.
+        replay_flags: The flags of the command line that a replay of one rollout needs too.
+    """
+
+    world: str | None
+    world_source: str
+    templates: tuple[Path, ...]
+    seeds: tuple[int, ...] | None
+    engine: str
+    accel: str
+    isolation: str
+    locked: bool
+    cache_dir: Path | None
+    replay_flags: tuple[str, ...]
+
+    def vm_options(self, session_id: str) -> Options:
+        """Return the settings the VM layer takes; the id is shared by all workers of one run."""
+        from microsim_vm.world import Options
+
+        return Options(
+            engine=self.engine,
+            accel=self.accel,
+            isolation=self.isolation,
+            locked=self.locked,
+            cache_dir=self.cache_dir,
+            session_id=session_id,
+        )
+
+    def header(self) -> str | None:
+        """Return the line for the top of the run, or None where the project makes no use of worlds."""
+        if self.world is None and not self.replay_flags:
+            return None
+        world = f"world {self.world} (from {self.world_source})" if self.world else "no world for the session"
+        locked = ", locked" if self.locked else ""
+        means = f"engine {self.engine}, accel {self.accel}, isolation at least {self.isolation}"
+        return f"microsim: {world}, {means}{locked}"
+
+
+def read_settings(config: pytest.Config) -> Settings:
+    """Read all settings of a run.
+
+    Raises:
+        pytest.UsageError: If an ini setting has a value it cannot have.
+    """
+    option = config.option
+    ini_world: str = config.getini("microsim_world").strip()
+    text = option.microsim_seeds
+    cache_dir = option.microsim_cache_dir or config.getini("microsim_cache_dir").strip()
+    return Settings(
+        world=option.microsim_world or ini_world or None,
+        world_source="--microsim-world" if option.microsim_world else "the ini setting microsim_world",
+        templates=(*map(Path, option.microsim_templates), *config.getini("microsim_templates")),
+        seeds=None if text is None else tuple(parse_seeds(text)),
+        engine=_choice(config, "microsim_engine", ENGINES, "auto"),
+        accel=_choice(config, "microsim_accel", ACCELS, "auto"),
+        isolation=_choice(config, "microsim_isolation", ISOLATIONS, "emulated"),
+        locked=option.microsim_locked,
+        cache_dir=_ini_directory(config) / Path(cache_dir).expanduser() if cache_dir else None,
+        replay_flags=_replay_flags(option),
+    )
+
+
+def _choice(config: pytest.Config, name: str, allowed: tuple[str, ...], default: str) -> str:
+    value: str = getattr(config.option, name) or config.getini(name).strip() or default
+    if value not in allowed:
+        raise pytest.UsageError(f"{config.inipath}: {name} is {value!r}; it can be {', '.join(allowed)}")
+    return value
+
+
+def _ini_directory(config: pytest.Config) -> Path:
+    return config.inipath.parent if config.inipath else config.rootpath
+
+
+def _replay_flags(option: argparse.Namespace) -> tuple[str, ...]:
+    """Repeat the flags that were given, quoted for a shell, so that a replay means the same run."""
+    flags: list[str] = []
+    for name in ("world", "templates", "seeds", "engine", "accel", "isolation", "cache_dir"):
+        value = getattr(option, f"microsim_{name}")
+        for single in value if isinstance(value, list) else [value]:
+            if single is not None:
+                flags += [f"--microsim-{name.replace('_', '-')}", shlex.quote(str(single))]
+    return (*flags, "--microsim-locked") if option.microsim_locked else tuple(flags)
+
+
+def _absolute(text: str) -> str:
+    # A relative directory of the command line means the shell's, also in a worker started elsewhere.
+    return str(Path(text).expanduser().absolute())
+
+
+def _seeds_text(text: str) -> str:
+    """Check the flag's value, and keep it as written: all of it decides the ids, and so a replay needs it."""
+    try:
+        parse_seeds(text)
+    except SeedError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text

@@ -1,0 +1,85 @@
+"""What a test's report carries to the process that judges: simple types, which cross from a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ..collection import PARAMETER
+from ..markers import microsim_mark
+from ..state import ITEM, RUN, ItemState, SeedParam
+
+ATTRIBUTE = "microsim"
+
+
+def attach_properties(item: pytest.Item) -> None:
+    """Set the JUnit properties of a test that uses a rollout. Repeating it (a rerun) changes nothing else."""
+    state = item.stash.get(ITEM, None)
+    if state is None:
+        return
+    properties: dict[str, Any] = {"microsim_seed": state.seed, "microsim_world": state.world}
+    if state.snapshot:
+        properties["microsim_snapshot"] = state.snapshot
+    if state.rollout is not None:
+        for phase, milliseconds in state.rollout.machine.timings.items():
+            properties[f"microsim_{phase}_ms"] = round(milliseconds, 3)
+        for name, value in state.rollout.recorded.items():
+            properties[f"microsim_record_{name}"] = value
+    kept = [(name, value) for name, value in item.user_properties if not name.startswith("microsim_")]
+    item.user_properties[:] = [*kept, *properties.items()]
+
+
+def payload_of(item: pytest.Item) -> dict[str, Any] | None:
+    """Return what the judging process needs to know of one test, or None if it used no world."""
+    run = item.config.stash[RUN]
+    names = getattr(item, "fixturenames", ())
+    if run.pool is None or not {PARAMETER, "warm_world"} & set(names):
+        return None
+    payload: dict[str, Any] = {"worlds": run.pool.facts()}
+    state = item.stash.get(ITEM, None)
+    if state is not None:
+        payload["rollout"] = _rollout(state)
+        payload["group"] = _group(item)
+    return payload
+
+
+def _rollout(state: ItemState) -> dict[str, Any]:
+    facts: dict[str, Any] = {"seed": state.seed, "world": state.world, "fingerprint": None}
+    if state.rollout is not None:
+        facts["fingerprint"] = state.rollout.fingerprint()
+        facts["episode_seeds"] = list(state.rollout.episode_seeds)
+        facts["timings"] = dict(state.rollout.machine.timings)
+        facts["findings"] = list(state.rollout.machine.findings)
+        facts["recorded"] = dict(state.rollout.recorded)
+    return facts
+
+
+def _group(item: pytest.Item) -> dict[str, Any] | None:
+    """Describe the group of seeds that a test belongs to, from what it is made of and never from its id."""
+    callspec = getattr(item, "callspec", None)
+    param = callspec.params.get(PARAMETER) if callspec else None
+    if callspec is None or not isinstance(param, SeedParam):
+        return None
+    others = {name: value for name, value in callspec.params.items() if name != PARAMETER}
+    function = getattr(item, "originalname", None) or item.name
+    path = item.location[0]
+    chain = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
+    label = ",".join(f"{name}={_short(value)}" for name, value in others.items())
+    mark = microsim_mark(item)
+    return {
+        # The index of a parameter tells apart values whose texts are equal.
+        "key": "\0".join([path, *chain, function, *(f"{name}={callspec.indices[name]}" for name in others)]),
+        "test": "::".join([path, *chain, function]),
+        "parameters": label,
+        "location": [path, item.location[1], ".".join([*chain, function])],
+        "expected": param.group_size,
+        "variance": mark.variance,
+        "deterministic": mark.deterministic,
+        "reseed": mark.reseed,
+    }
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,86 @@
+"""The section of a failing rollout's report: how to replay it, and what controller and guest wrote."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from microsim_vm.errors import MicrosimError
+
+from ..state import ITEM, RUN, ItemState
+
+LIMIT = 64 * 1024
+"""Most bytes of one stream that are shown."""
+
+# All controls but tab and newline, surrogates, and the two other characters that XML forbids.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def add_section(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Add the section to the report of a failed test that uses a rollout."""
+    state = item.stash.get(ITEM, None)
+    if state is None or not report.failed:
+        return
+    content = "\n".join(_lines(item, state))
+    longrepr: Any = report.longrepr
+    # In the failure text it reaches the JUnit file too, which takes only captured output from sections.
+    if hasattr(longrepr, "addsection"):
+        longrepr.addsection("microsim", content)
+    else:
+        report.sections.append(("microsim", content))
+
+
+def replay_command(item: pytest.Item) -> str:
+    """Return the shell command that runs this test alone, from the directory pytest was started in."""
+    path = os.path.relpath(item.path, item.config.invocation_params.dir)
+    names = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
+    flags = item.config.stash[RUN].settings.replay_flags
+    return " ".join(["pytest", shlex.quote("::".join([path, *names, item.name])), *flags])
+
+
+def shown(data: bytes) -> str:
+    """Return output as bounded text, safe in a terminal and in XML: bad bytes replaced, controls escaped."""
+    left_out = len(data) - LIMIT
+    if left_out <= 0:
+        return _escaped(data)
+    # The beginning says what it is, the end says how it failed.
+    head = LIMIT // 4
+    return (
+        f"{_escaped(data[:head])}\n[... {left_out} bytes left out, {LIMIT} shown ...]\n"
+        f"{_escaped(data[head + left_out :])}"
+    )
+
+
+def _lines(item: pytest.Item, state: ItemState) -> Iterator[str]:
+    digest = f" (image {state.digest[:16]})" if state.digest else ""
+    yield f"seed {state.seed} of world {state.world}{digest}"
+    yield f"replay: {replay_command(item)}"
+    if state.rollout is None:
+        return
+    for number, episode in enumerate(state.rollout.episodes):
+        which = f"episode {number}, seed {episode.seed}"
+        yield f"{which}: {episode!r}, {dict(episode.metrics)}"
+        for name, data in (("stdout", episode.stdout_bytes), ("stderr", episode.stderr_bytes)):
+            if data:
+                yield f"controller {name} ({which}):"
+                yield _indented(shown(data))
+    try:
+        console = state.rollout.console()
+    except (MicrosimError, OSError) as error:
+        console = f"(not available: {error})"
+    if console:
+        yield "guest console, last lines:"
+        yield _indented(shown(console.encode("utf-8", "replace")))
+
+
+def _escaped(data: bytes) -> str:
+    text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+    return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  | {line}" for line in text.rstrip("\n").split("\n"))

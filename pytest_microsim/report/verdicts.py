@@ -1,0 +1,140 @@
+"""Verdicts over groups of seeds, made once all workers are done, in the process whose exit status counts.
+
+A worker's exit status is ignored, and what it stores is lost when it crashes; reports already sent survive.
+So the facts ride on the reports, and a group that failed becomes one more failed report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ..gates.variance import judge_fingerprints
+from ..gates.verdicts import Group, Outcome, Sample, Verdict
+from .payload import ATTRIBUTE
+
+SYNTHETIC = "microsim_verdict"
+"""Set on the reports made here."""
+
+
+@dataclass
+class WorldSummary:
+    """What became known of one world in a run.
+
+    Attributes:
+        facts: As :meth:`pytest_microsim.worlds.WorldPool.facts` gives them.
+        warmed: True if any process had to warm it.
+        findings: All findings, each once, in order.
+        fork_ms: Time of each fork, in milliseconds.
+    """
+
+    facts: dict[str, Any]
+    warmed: bool = False
+    findings: dict[str, None] = field(default_factory=dict)
+    fork_ms: dict[str, float] = field(default_factory=dict)
+
+
+class Verdicts:
+    """Collects payloads, judges the groups, and turns failed ones into failed reports."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._groups: dict[str, dict[str, Any]] = {}
+        self._members: dict[str, dict[str, dict[str, Any]]] = {}
+        self.worlds: dict[str, WorldSummary] = {}
+        self.verdicts: list[Verdict] = []
+
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what a test's report carries; that of a rerun replaces that of the run before."""
+        payload: dict[str, Any] | None = getattr(report, ATTRIBUTE, None)
+        if payload is None:
+            return
+        for name, facts in payload["worlds"].items():
+            world = self.worlds.setdefault(name, WorldSummary(facts))
+            world.warmed |= not facts["reused"]
+            world.findings.update(dict.fromkeys(facts["findings"]))
+        rollout = payload.get("rollout")
+        if rollout is None:
+            return
+        world = self.worlds[rollout["world"]]
+        world.findings.update(dict.fromkeys(rollout.get("findings", ())))
+        if "fork" in rollout.get("timings", {}):
+            world.fork_ms[report.nodeid] = rollout["timings"]["fork"]
+        group = payload["group"]
+        if group is not None:
+            self._groups[group["key"]] = group
+            self._members.setdefault(group["key"], {})[report.nodeid] = rollout
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Any:
+        """Judge after the last test, also if the run was cut short: partial groups are 'not assessed'."""
+        try:
+            return (yield)
+        finally:
+            self._judge()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Count a verdict as a failure without a letter of its own: progress would go over 100 %."""
+        return ("failed", "", "") if hasattr(report, SYNTHETIC) else None
+
+    def _judge(self) -> None:
+        for key, facts in self._groups.items():
+            members = self._members[key]
+            samples = {
+                rollout["seed"]: Sample(
+                    seed=rollout["seed"],
+                    fingerprint=rollout["fingerprint"],
+                    episode_seeds=tuple(rollout.get("episode_seeds", ())),
+                )
+                for rollout in members.values()
+            }
+            name = facts["test"] + (f"[{facts['parameters']}]" if facts["parameters"] else "")
+            verdict = judge_fingerprints(
+                Group(
+                    name=name,
+                    expected=facts["expected"],
+                    samples=tuple(samples.values()),
+                    variance=facts["variance"],
+                    deterministic=facts["deterministic"],
+                    reseed=facts["reseed"],
+                )
+            )
+            self.verdicts.append(verdict)
+            if verdict.outcome is Outcome.FAILED:
+                self._fail(verdict, facts, list(members))
+
+    def _fail(self, verdict: Verdict, facts: dict[str, Any], members: list[str]) -> None:
+        """Emit one failed report for a group, and let ``--lf`` run its members again, not the report."""
+        label = f"{facts['parameters']}-" if facts["parameters"] else ""
+        path, line, domain = facts["location"]
+        nodeid = f"{facts['test']}[{label}{verdict.gate.replace(' ', '-')}]"
+        report = _failed_report(nodeid, (path, line, f"{domain}: {verdict.gate}"), _as_failure(verdict))
+        setattr(report, SYNTHETIC, True)
+        manager = self._config.pluginmanager
+        # Plugins that remember failures would look for a test of this id in the next run.
+        remembering = [manager.get_plugin("lfplugin"), manager.get_plugin("stepwiseplugin")]
+        hook = manager.subset_hook_caller(
+            "pytest_runtest_logreport", [plugin for plugin in remembering if plugin is not None]
+        )
+        hook(report=report)
+        lastfailed: Any = remembering[0]
+        for member in members if lastfailed is not None else ():
+            lastfailed.pytest_runtest_logreport(_failed_report(member, (path, line, domain), str(verdict)))
+
+
+def _as_failure(verdict: Verdict) -> Any:
+    """Return the verdict in the form of a failed test's text, whose first line the short summary shows."""
+    try:
+        pytest.fail(str(verdict), pytrace=False)
+    except pytest.fail.Exception as failure:
+        return pytest.ExceptionInfo.from_exception(failure).getrepr(style="value")
+
+
+def _failed_report(nodeid: str, location: tuple[str, int | None, str], longrepr: Any) -> pytest.TestReport:
+    return pytest.TestReport(
+        nodeid=nodeid, location=location, keywords={}, outcome="failed", longrepr=longrepr, when="call"
+    )

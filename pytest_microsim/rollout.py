@@ -1,0 +1,311 @@
+"""What a test holds: a rollout (one microVM) and its episodes."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from microsim_vm.errors import ControllerError
+
+from .errors import RecordError
+from .gates.fingerprints import Fingerprint, combined, fingerprint_of_columns
+from .seeds import check_seed, seed_of_episode
+
+if TYPE_CHECKING:
+    from microsim_vm.episode import Column, EpisodeRecord
+    from microsim_vm.errors import MicrosimError
+    from microsim_vm.machine import ExecResult, Filesystem, Machine
+
+
+class Episode:
+    """One run of a controller, from reset to end.
+
+    Attributes:
+        seed: The seed the world was reset with.
+        steps: Steps taken.
+        terminated: The world ended the episode (it reached its goal, or failed).
+        truncated: A limit ended it (``max_steps``, or one of the world's own).
+        total_reward: Sum of the rewards.
+        metrics: The episode's scores as the world computes them, by name.
+        trajectory: Columns by name. ``"observation"`` (``"observation.<key>"`` for a dict) and ``"state"``,
+            where the world has one, have shape ``(steps + 1, ...)``, row 0 being the start; ``"action"`` and
+            ``"reward"`` have ``(steps, ...)``. ``numpy.asarray(column)`` is a view without a copy.
+        fingerprint: 32 hex digits; equal if and only if every number of the trajectory is, bit by bit.
+        wall_ms: Wall-clock time, in milliseconds.
+        stdout_bytes: What the controller wrote to its standard output (bounded).
+        stderr_bytes: The same for standard error.
+        error: Why the episode could not be finished, or None.
+    """
+
+    def __init__(self, record: EpisodeRecord) -> None:
+        self.seed: int = record.seed
+        self.steps: int = record.steps
+        self.terminated: bool = record.terminated
+        self.truncated: bool = record.truncated
+        self.total_reward: float = record.total_reward
+        self.metrics: Mapping[str, float] = MappingProxyType(record.metrics)
+        self.trajectory: Mapping[str, Column] = MappingProxyType(record.columns)
+        self.fingerprint: str = fingerprint_of_columns(record.columns)
+        self.wall_ms: float = record.wall_ms
+        self.stdout_bytes: bytes = record.controller_stdout
+        self.stderr_bytes: bytes = record.controller_stderr
+        self.error: MicrosimError | None = record.error
+
+    @property
+    def stdout(self) -> str:
+        """The controller's standard output as text; bytes that are no UTF-8 are replaced."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        """The controller's standard error as text; bytes that are no UTF-8 are replaced."""
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+    def __repr__(self) -> str:
+        end = "failed" if self.error else "terminated" if self.terminated else "truncated"
+        return f"<Episode seed={self.seed} steps={self.steps} {end} total_reward={self.total_reward:g}>"
+
+
+class Rollout:
+    """One microVM, forked from a warm world for one seed of one test, thrown away at the end of the test.
+
+    Attributes:
+        seed: The rollout's seed, ``0 <= seed < 2**128``. Its first episode has this seed; each further one
+            has a seed of its own, derived from this and the episode's number.
+        world: The name of the world.
+        machine: The microVM itself.
+        episodes: Episodes run so far by ``run``, also those that failed.
+        recorded: The numbers given to ``record``, by name.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        seed: int,
+        world: str,
+        controller_folders: Sequence[Path],
+        reseed: bool = True,
+        max_steps: int = 1000,
+        timeout_seconds: float = 60.0,
+    ) -> None:
+        self.machine = machine
+        self.seed = seed
+        self.world = world
+        self.episodes: list[Episode] = []
+        self.recorded: dict[str, float] = {}
+        self._folders = list(dict.fromkeys(controller_folders))
+        self._reseed = reseed
+        self._max_steps = max_steps
+        self._timeout_seconds = timeout_seconds
+        self._episode_seeds: list[int | None] = []
+        self._by_hand: list[Fingerprint] = []
+
+    def run(
+        self,
+        controller: str | os.PathLike[str],
+        *,
+        max_steps: int | None = None,
+        timeout_seconds: float | None = None,
+        seed: int | None = None,
+    ) -> Episode:
+        """Reset the world, and let a controller drive it to the end of the episode.
+
+        Args:
+            controller: A Python file with ``act(observation)`` or a class ``Controller``. A relative path is
+                looked for in the test file's folder, then in pytest's rootdir, then in the working directory.
+            max_steps: Steps after which the episode is truncated. Default: the marker's, else 1000.
+            timeout_seconds: Wall-clock limit of the episode, in seconds. Default: the template's.
+            seed: Seed of this episode alone, in place of the rollout's.
+
+        Raises:
+            ControllerError: If the controller cannot be found or loaded, raises, or returns no usable action.
+            ControllerTimeoutError: If the time limit passes.
+            WorldError: If the world raises.
+            SeedError: If the seed is none.
+        """
+        __tracebackhide__ = True
+        path = self._find(controller)
+        source = _checked_source(path)
+        record = self.machine.run_episode(
+            source,
+            filename=path.name,
+            seed=self._next_seed(seed),
+            max_steps=self._max_steps if max_steps is None else max_steps,
+            timeout_seconds=self._timeout_seconds if timeout_seconds is None else timeout_seconds,
+        )
+        episode = Episode(record)
+        self.episodes.append(episode)
+        if episode.error is not None:
+            raise episode.error
+        return episode
+
+    def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode to be driven by hand.
+
+        Args:
+            seed: Seed of this episode alone, in place of the rollout's.
+
+        Returns:
+            The observation and the info dict, as the world's ``reset`` returns them.
+
+        Raises:
+            WorldError: If the world raises.
+        """
+        __tracebackhide__ = True
+        observation, info = self.machine.reset(self._next_seed(seed))
+        self._by_hand.append(Fingerprint())
+        self._by_hand[-1].add(observation)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take one step of an episode that ``reset`` began.
+
+        Args:
+            action: What the world's ``step`` takes: a number, list or array.
+
+        Returns:
+            ``(observation, reward, terminated, truncated, info)``.
+
+        Raises:
+            WorldError: If the world raises, or has not been reset.
+        """
+        __tracebackhide__ = True
+        observation, reward, terminated, truncated, info = self.machine.step(action)
+        if self._by_hand:
+            self._by_hand[-1].add([action, observation, reward, terminated, truncated])
+        return observation, reward, terminated, truncated, info
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        timeout_seconds: float = 60.0,
+        check: bool = False,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+    ) -> ExecResult:
+        """Run a command in the microVM: text goes through a shell, a list does not.
+
+        Raises:
+            CommandFailedError: With ``check=True``, if it does not exit with 0.
+        """
+        __tracebackhide__ = True
+        return self.machine.exec(
+            command, timeout_seconds=timeout_seconds, check=check, cwd=cwd, env=env, stdin=stdin
+        )
+
+    @property
+    def filesystem(self) -> Filesystem:
+        """The microVM's files: ``read``, ``write`` and ``list``. They are gone at the end of the test."""
+        return self.machine.filesystem
+
+    def record(self, name: str, value: float) -> None:
+        """Record a number of this rollout, for the report and for verdicts over the whole group of seeds.
+
+        Args:
+            name: Its name; recording a name again replaces its value.
+            value: A finite number.
+
+        Raises:
+            RecordError: For NaN, an infinity, or anything that is not a number. A NaN compares as false with
+                everything, so that it would pass many an assertion.
+        """
+        __tracebackhide__ = True
+        if not isinstance(name, str) or not name:
+            raise RecordError(f"a recorded number needs a name, not {name!r}")
+        self.recorded[name] = _finite(name, value)
+
+    def console(self, lines: int = 40) -> str:
+        """Return the last lines of the guest's console."""
+        return self.machine.console_tail(lines)
+
+    @property
+    def episode_seeds(self) -> tuple[int | None, ...]:
+        """The seeds of all episodes begun so far; None under a marker with ``reseed=False``."""
+        return tuple(self._episode_seeds)
+
+    def fingerprint(self) -> str | None:
+        """Return one fingerprint for all episodes, or None if there was none, or one was not finished."""
+        finished = [episode for episode in self.episodes if episode.error is None]
+        begun = len(self._episode_seeds)
+        if begun == 0 or len(finished) + len(self._by_hand) < begun:
+            return None
+        prints = [episode.fingerprint for episode in finished]
+        return combined([*prints, *(by_hand.hexdigest() for by_hand in self._by_hand)])
+
+    def _next_seed(self, explicit: int | None) -> int | None:
+        number = len(self._episode_seeds)
+        if explicit is not None:
+            seed: int | None = check_seed(explicit)
+        else:
+            seed = seed_of_episode(self.seed, number) if self._reseed else None
+        self._episode_seeds.append(seed)
+        return seed
+
+    def _find(self, controller: str | os.PathLike[str]) -> Path:
+        path = Path(controller)
+        tried = list(
+            dict.fromkeys(folder / path for folder in self._folders)
+        )  # an absolute path stays itself
+        for candidate in tried:
+            if candidate.is_file():
+                return candidate
+        raise ControllerError(
+            f"no controller file {str(path)!r}",
+            hint="a relative path is looked for next to the test, in the rootdir and the working directory",
+            details="\n".join(f"not a file: {candidate}" for candidate in tried),
+        )
+
+
+def _checked_source(path: Path) -> bytes:
+    """Read a controller and refuse one that cannot be compiled, before an episode is spent on it.
+
+    The guest may run an older Python: it reports what only the host understands.
+    """
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ControllerError(f"{path}: the controller cannot be read: {error.strerror}") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        text = (error.text or "").rstrip()
+        marker = " " * ((error.offset or 1) - 1) + "^" if text else ""
+        raise ControllerError(
+            f"{path}:{error.lineno}: the controller does not compile: {error.msg}",
+            details=f"{text}\n{marker}",
+        ) from None
+    except (ValueError, MemoryError, RecursionError) as error:
+        raise ControllerError(f"{path}: the controller does not compile: {error}") from None
+    return source
+
+
+def _finite(name: str, value: Any) -> float:
+    if isinstance(value, str | bytes | complex):
+        raise RecordError(f"{name!r}: {value!r} is not a number")
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise RecordError(
+            f"{name!r}: a {type(value).__name__} is not a number that can be recorded"
+        ) from None
+    if math.isnan(number):
+        raise RecordError(
+            f"{name!r} is NaN",
+            cause="a division by zero, a mean over nothing, or a diverged simulation",
+            hint="a NaN passes `not value > limit`; find where it comes from, or leave it unrecorded",
+        )
+    if math.isinf(number):
+        raise RecordError(
+            f"{name!r} is infinite", hint="record a finite number, such as the limit that was reached"
+        )
+    return number

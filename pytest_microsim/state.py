@@ -1,0 +1,110 @@
+"""What the plugin keeps in pytest's stashes: one object per run and one per test."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from microsim_vm.errors import MicrosimError
+
+from .options import Settings, read_settings
+
+if TYPE_CHECKING:
+    from microsim_vm.templates.spec import Template
+
+    from .rollout import Rollout
+    from .worlds import WorldPool
+
+
+@dataclass(frozen=True)
+class SeedParam:
+    """The hidden parameter of a rollout: one seed of a group.
+
+    Attributes:
+        seed: The seed.
+        group_size: How many seeds the group has.
+    """
+
+    seed: int
+    group_size: int
+
+
+class Run:
+    """The state of one pytest process.
+
+    Attributes:
+        config: pytest's configuration.
+        settings: The flags and ini settings.
+        session_id: Shared by all workers of one run.
+        stderr: A duplicate of the real stderr, which capturing does not touch, or None if there is none.
+        pool: The warm worlds of this process, once a fixture has asked for one.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.settings: Settings = read_settings(config)
+        self.session_id = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
+        self.pool: WorldPool | None = None
+        self._templates: dict[str, Template | MicrosimError] = {}
+        try:
+            # Capturing is suspended while plugins are configured, and in a worker stderr is inherited.
+            self.stderr: int | None = os.dup(2)
+        except OSError:
+            self.stderr = None
+
+    def template(self, name: str) -> Template:
+        """Find and read a world's template; nothing is built or started.
+
+        Raises:
+            TemplateError: If there is none of that name, or it cannot be used as written.
+        """
+        if name not in self._templates:
+            from microsim_vm.templates.spec import find_template, search_path
+
+            search = search_path(list(self.settings.templates), self.config.rootpath)
+            try:
+                self._templates[name] = find_template(name, search)
+            except MicrosimError as error:
+                self._templates[name] = error  # a group of 5,000 seeds asks 5,000 times
+        found = self._templates[name]
+        if isinstance(found, MicrosimError):
+            raise found
+        return found
+
+    def progress(self, text: str) -> None:
+        """Write to the real stderr at once, past all capturing: warming a world can take minutes."""
+        if self.stderr is not None:
+            # One write call, so that the lines of several workers do not mix.
+            os.write(self.stderr, text.encode("utf-8", "replace"))
+
+    def close(self) -> None:
+        """Give the duplicate of stderr back."""
+        if self.stderr is not None:
+            os.close(self.stderr)
+            self.stderr = None
+
+
+@dataclass
+class ItemState:
+    """The state of one test that uses a rollout, from the fixture's set-up on.
+
+    Attributes:
+        world: The world's name.
+        seed: The rollout's seed.
+        digest: The image digest of the world, once it is warm.
+        snapshot: The key of the snapshot that was forked, once it is warm.
+        rollout: The rollout, once it is forked.
+    """
+
+    world: str
+    seed: int
+    digest: str = ""
+    snapshot: str = ""
+    rollout: Rollout | None = field(default=None, repr=False)
+
+
+RUN = pytest.StashKey[Run]()
+ITEM = pytest.StashKey[ItemState]()

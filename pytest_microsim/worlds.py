@@ -1,0 +1,71 @@
+"""The warm worlds of one pytest process: each is warmed (or found warm) once, on first use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from microsim_vm.errors import MicrosimError
+
+from .state import Run
+
+if TYPE_CHECKING:
+    from microsim_vm.world import WarmWorld
+
+
+class WorldPool:
+    """Warm worlds by name. Between processes, the VM layer sees to it that a world is warmed once."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._worlds: dict[str, WarmWorld | MicrosimError] = {}
+
+    def get(self, name: str) -> WarmWorld:
+        """Return the warm world of that name; the first call may bake and boot, which can take minutes.
+
+        Raises:
+            MicrosimError: If it cannot be warmed. A second call raises the same error at once.
+        """
+        if name not in self._worlds:
+            self._worlds[name] = self._warm(name)
+        found = self._worlds[name]
+        if isinstance(found, MicrosimError):
+            raise found
+        return found
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Describe the warm worlds in simple types, fit to travel in a report from a worker."""
+        return {
+            name: {
+                "digest": world.digest,
+                "engine": world.engine_line,
+                "reused": world.reused,
+                "findings": list(world.findings),
+            }
+            for name, world in self._worlds.items()
+            if not isinstance(world, MicrosimError)
+        }
+
+    def close(self) -> None:
+        """Close all worlds."""
+        while self._worlds:
+            _, world = self._worlds.popitem()
+            if not isinstance(world, MicrosimError):
+                world.close()
+
+    def _warm(self, name: str) -> WarmWorld | MicrosimError:
+        from microsim_vm.world import warm
+
+        begun = False
+
+        def progress(line: str) -> None:
+            nonlocal begun
+            # The terminal may be in the middle of a line of dots.
+            self._run.progress(f"{'' if begun else chr(10)}microsim: {name}: {line}\n")
+            begun = True
+
+        try:
+            return warm(
+                self._run.template(name), self._run.settings.vm_options(self._run.session_id), progress
+            )
+        except MicrosimError as error:
+            return error

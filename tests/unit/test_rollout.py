@@ -1,0 +1,90 @@
+"""What a rollout checks on the host, before its microVM is asked for anything."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from microsim_vm.errors import ControllerError
+
+from pytest_microsim.errors import RecordError
+from pytest_microsim.rollout import Rollout
+
+
+def without_a_vm(*folders: Path) -> Rollout:
+    return Rollout(cast(Any, None), seed=7, world="w", controller_folders=folders)
+
+
+@pytest.mark.parametrize(
+    "value", [1, 1.5, True, np.float32(0.5), np.int64(3), Decimal("1.25"), np.array(2.0)]
+)
+def test_finite_numbers_are_recorded(value: Any) -> None:
+    rollout = without_a_vm()
+    rollout.record("score", value)
+    assert rollout.recorded == {"score": float(value)}
+    assert type(rollout.recorded["score"]) is float
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (float("nan"), "'score' is NaN"),
+        (np.float64("nan"), "'score' is NaN"),
+        (float("inf"), "'score' is infinite"),
+        (-float("inf"), "'score' is infinite"),
+        (10**400, "not a number that can be recorded"),
+        ("3", "not a number"),
+        (b"3", "not a number"),
+        (None, "a NoneType is not a number"),
+        ([1.0], "a list is not a number"),
+        (1j, "not a number"),
+    ],
+)
+def test_what_is_no_finite_number_is_its_own_error(value: Any, words: str) -> None:
+    rollout = without_a_vm()
+    with pytest.raises(RecordError, match=words):
+        rollout.record("score", value)
+    assert rollout.recorded == {}
+
+
+def test_a_missing_controller_is_reported_with_the_places_looked_at(tmp_path: Path) -> None:
+    first, second = tmp_path / "tests", tmp_path
+    with pytest.raises(ControllerError) as caught:
+        without_a_vm(first, second, second).run("controllers/dock.py")
+    text = str(caught.value)
+    assert text.count("not a file: ") == 2
+    assert text.index(str(first / "controllers/dock.py")) < text.index(str(second / "controllers/dock.py"))
+
+
+def test_a_folder_is_no_controller(tmp_path: Path) -> None:
+    with pytest.raises(ControllerError, match="no controller file"):
+        without_a_vm(tmp_path).run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (b"x = 1\ndef act(observation:\n    return 0\n", "bad.py:2: the controller does not compile"),
+        (b"def act(o):\n\treturn 0\n        return 1\n", "bad.py:3: the controller does not compile"),
+        (b"\xff\xfe\x00", "the controller does not compile"),
+        (b"x = 1\0", "the controller does not compile"),
+    ],
+)
+def test_a_controller_that_does_not_compile_is_refused_with_its_line(
+    tmp_path: Path, source: bytes, words: str
+) -> None:
+    (tmp_path / "bad.py").write_bytes(source)
+    with pytest.raises(ControllerError) as caught:
+        without_a_vm(tmp_path).run("bad.py")
+    assert words in str(caught.value)
+
+
+def test_no_seed_is_spent_on_a_controller_that_is_refused(tmp_path: Path) -> None:
+    rollout = without_a_vm(tmp_path)
+    with pytest.raises(ControllerError):
+        rollout.run("missing.py")
+    assert rollout.episode_seeds == ()
+    assert rollout.fingerprint() is None
