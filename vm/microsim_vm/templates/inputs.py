@@ -70,8 +70,9 @@ def collect(world_folders: Iterable[Path], entries: Sequence[Entry]) -> list[Inp
     for entry in entries:
         for file in of_entry(entry):
             if file.label in found:
+                place, first = target_of(file.label), found[file.label].path
                 raise Complaint(
-                    f"two entries of files write {target_of(file.label)}: {found[file.label].path} and {file.path}",
+                    f"two entries of files write {place}: {first} and {file.path}",
                     "remove one of them, or give it another target",
                 )
             found[file.label] = file
