@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 from microsim_guest import commands, config, files, kernel, wire
 
@@ -35,13 +35,18 @@ class Peer:
         self._link = wire.SocketLink(sock)
         self._forward = forward
         self._own: Dict[str, List[Any]] = {}
+        self._passed_on: Set[Any] = set()
         self._send_lock = threading.Lock()
         threading.Thread(target=self._relay, daemon=True).start()
 
     def send(self, header: Dict[str, Any], blobs: Tuple[bytes, ...] = ()) -> None:
         """Pass one request on."""
         with self._send_lock:
-            self._link.send(header, blobs)
+            self._passed_on.add(header["id"])
+            try:
+                self._link.send(header, blobs)
+            except OSError:
+                self._answer_for_the_dead()
 
     def ask(self, op: str, args: Dict[str, Any]) -> Dict[str, Any]:
         """Make a request of the agent's own and wait for the answer's header."""
@@ -58,18 +63,25 @@ class Peer:
             try:
                 frame = self._link.receive()
             except (wire.LinkClosed, OSError):
-                self._forward(wire.Frame({"id": None, "error": {
-                    "kind": "world", "message": "the world host died", "traceback": ""}}, ()))  # fmt: skip
-                for slot in self._own.values():
-                    slot[1] = wire.Frame({"error": {"kind": "world", "message": "the world host died"}}, ())
-                    slot[0].set()
+                with self._send_lock:
+                    self._answer_for_the_dead()
                 return
-            own = self._own.pop(frame.header["id"], None)
-            if own is None:
-                self._forward(frame)
-            else:
-                own[1] = frame
-                own[0].set()
+            self._deliver(frame)
+
+    def _deliver(self, frame: wire.Frame) -> None:
+        self._passed_on.discard(frame.header["id"])
+        own = self._own.pop(frame.header["id"], None)
+        if own is None:
+            self._forward(frame)
+        else:
+            own[1] = frame
+            own[0].set()
+
+    def _answer_for_the_dead(self) -> None:
+        """Answer every open request with an error: the world host crashed or was killed."""
+        error = {"kind": "world", "message": "the world's process died (see the console)", "traceback": ""}
+        for request_id in list(self._passed_on):
+            self._deliver(wire.Frame({"id": request_id, "error": error}, ()))
 
 
 class Agent:

@@ -39,7 +39,10 @@ def register_generator(name: str, generator: Any) -> None:
 
 
 def _of_kind(value: Any, module: str, *names: str) -> bool:
-    return any(base.__module__.startswith(module) and base.__name__ in names for base in type(value).__mro__)
+    for base in type(value).__mro__:
+        if base.__name__ in names and str(base.__module__).startswith(module):
+            return True
+    return False
 
 
 def is_generator(value: Any) -> bool:

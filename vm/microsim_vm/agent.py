@@ -1,0 +1,134 @@
+"""The host's end of the agent's channel: requests out, answers and streamed output back."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from microsim_guest import wire
+from microsim_vm.errors import AgentError, AgentTimeoutError, ChannelClosedError, ControllerError, WorldError
+
+_KINDS: dict[str, type[AgentError] | type[ControllerError]] = {"world": WorldError, "controller": ControllerError}
+
+
+class AgentClient:
+    """Talks to one guest's agent; any number of threads may call at the same time.
+
+    Args:
+        channel: The connected socket; closed by :meth:`close`.
+        console: Returns the console's tail, for error messages.
+    """
+
+    def __init__(self, channel: socket.socket, console: Callable[[], str]) -> None:
+        self._channel = channel
+        self._console = console
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, queue.SimpleQueue[wire.Frame | None]] = {}
+        self._send_lock = threading.Lock()
+        self._closed = False
+        threading.Thread(target=self._read, name="microsim-agent-reader", daemon=True).start()
+
+    def call(
+        self,
+        op: str,
+        args: dict[str, Any] | None = None,
+        blobs: Sequence[bytes] = (),
+        *,
+        timeout_s: float,
+        on_event: Callable[[str, bytes], None] | None = None,
+    ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        """Make one request and wait for its answer.
+
+        Args:
+            op: The operation.
+            args: Its arguments.
+            blobs: Binary attachments.
+            timeout_s: Deadline in seconds.
+            on_event: Called with ``(stream, data)`` for streamed output, in this thread.
+
+        Returns:
+            The result and its attachments.
+
+        Raises:
+            AgentTimeoutError: No answer in time.
+            ChannelClosedError: The guest or the engine died.
+            WorldError: The world raised.
+            ControllerError: The action is none.
+            AgentError: The agent reported another error.
+        """
+        request_id = next(self._ids)
+        answers: queue.SimpleQueue[wire.Frame | None] = queue.SimpleQueue()
+        self._waiting[request_id] = answers
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._send(wire.encode({"id": request_id, "op": op, "args": args or {}}, blobs))
+            while True:
+                try:
+                    frame = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+                except queue.Empty:
+                    raise AgentTimeoutError(
+                        f"the guest did not answer {op!r} within {timeout_s:g} s",
+                        cause="the guest hangs, or the machine is overloaded",
+                        details=self._console_tail(),
+                    ) from None
+                if frame is None:
+                    raise self._gone(op)
+                if "event" not in frame.header:
+                    return _result(op, frame)
+                if on_event is not None:
+                    on_event(frame.header["event"], frame.blobs[0])
+        finally:
+            del self._waiting[request_id]
+
+    def close(self) -> None:
+        """Close the channel; whoever waits gets a ChannelClosedError."""
+        self._closed = True
+        try:
+            self._channel.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it was closed from the other side
+        self._channel.close()
+
+    def _send(self, data: bytes) -> None:
+        try:
+            with self._send_lock:
+                self._channel.sendall(data)
+        except OSError:
+            raise self._gone("the request") from None
+
+    def _read(self) -> None:
+        link = wire.SocketLink(self._channel)
+        try:
+            while True:
+                frame = link.receive()
+                answers = self._waiting.get(frame.header.get("id", 0))
+                if answers is not None:  # an answer that came after its deadline has no reader
+                    answers.put(frame)
+        except (wire.LinkClosed, wire.ProtocolError, OSError):
+            pass
+        self._closed = True
+        for answers in list(self._waiting.values()):
+            answers.put(None)
+
+    def _gone(self, op: str) -> ChannelClosedError:
+        return ChannelClosedError(
+            f"the link to the guest was lost during {op!r}",
+            cause="the guest crashed or ran out of memory, or its engine was killed",
+            details=self._console_tail(),
+        )
+
+    def _console_tail(self) -> str:
+        return "\n".join(self._console().splitlines()[-40:])
+
+
+def _result(op: str, frame: wire.Frame) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+    error = frame.header.get("error")
+    if error is None:
+        return frame.header.get("ok", {}), frame.blobs
+    kind = _KINDS.get(str(error.get("kind")), AgentError)
+    raise kind(f"{op}: {error.get('message')}", details=str(error.get("traceback", "")))

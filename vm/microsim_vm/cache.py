@@ -1,0 +1,98 @@
+"""Where things are kept between sessions, and the locks that make one process build each of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+import platformdirs
+
+from microsim_vm import owner
+from microsim_vm.errors import BakeError, NoSpaceError
+from microsim_vm.tools import Progress
+
+
+class Cache:
+    """The cache directory: bases, python layers, wheels, images, snapshots, locks.
+
+    Args:
+        root: The directory; None for the user's cache directory (or ``$MICROSIM_CACHE_DIR``).
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        default = os.environ.get("MICROSIM_CACHE_DIR") or platformdirs.user_cache_dir("microsim")
+        self.root = Path(root or default).absolute()
+
+    def folder(self, *parts: str) -> Path:
+        """Return a folder of the cache, created."""
+        path = self.root.joinpath(*parts)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BakeError(
+                f"cannot create the cache folder {path}: {error.strerror}",
+                hint="choose another one with --microsim-cache-dir or MICROSIM_CACHE_DIR",
+            ) from error
+        return path
+
+    @contextlib.contextmanager
+    def lock(self, name: str, *, what: str, progress: Progress, timeout_s: float) -> Iterator[None]:
+        """Hold the lock of one thing to build; the kernel frees it when its holder dies.
+
+        Raises:
+            BakeError: Another live process has held it for ``timeout_s``.
+        """
+        path = self.folder("locks") / f"{name}.lock"
+        lock = filelock.FileLock(path)
+        deadline = time.monotonic() + timeout_s
+        waited = 0.0
+        while True:
+            try:
+                lock.acquire(timeout=0 if waited == 0.0 else 0.25)
+                break
+            except filelock.Timeout:
+                if time.monotonic() > deadline:
+                    raise BakeError(
+                        f"waited {timeout_s:.0f} s for another process to finish {what}",
+                        cause="it hangs, or the machine is overloaded",
+                        hint=f"see which process holds {path} (fuser {path})",
+                    ) from None
+                if waited % 10.0 < 0.25:
+                    progress(f"waiting for another process: {what}")
+                waited += 0.25
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @contextlib.contextmanager
+    def staging(self, kind: str) -> Iterator[Path]:
+        """Yield a scratch folder on the cache's own file system, removed at the end."""
+        path = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.folder("staging")))
+        try:
+            owner.write(path, owner.Process.current())
+            work = path / "work"
+            work.mkdir()
+            yield work
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def need_space(path: Path, need_bytes: int, what: str) -> None:
+    """Refuse up front what will not fit.
+
+    Raises:
+        NoSpaceError: Says need, have and path.
+    """
+    have = shutil.disk_usage(path).free
+    if have < need_bytes:
+        raise NoSpaceError(
+            f"no space for {what}: need {need_bytes >> 20} MiB, have {have >> 20} MiB in {path}",
+            hint="free some space there, or choose another place with --microsim-cache-dir",
+        )

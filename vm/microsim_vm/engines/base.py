@@ -1,0 +1,101 @@
+"""What an engine is: the program that runs a guest and forms its kernel boundary.
+
+The Protocol fits three shapes: QEMU (virtio-serial, QMP, memory file), Firecracker (vsock, HTTP, memory file)
+and gVisor (no device, full-copy restore). Everything they share (agent protocol, reseeding, limits, snapshot
+manifest) lives outside the engines.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+Isolation = Literal["hardware", "sandbox", "emulated"]
+# Strongest first. QEMU's makers do not count emulation (TCG) as a security boundary; KVM and gVisor are ones.
+ISOLATIONS: tuple[Isolation, ...] = ("hardware", "sandbox", "emulated")
+
+
+@dataclass(frozen=True)
+class Boot:
+    """What an engine needs to boot a guest.
+
+    Attributes:
+        kernel: Kernel image.
+        initramfs: Initramfs.
+        layers: Read-only file systems by name.
+        vcpus: Number of virtual processors.
+        memory_mib: Guest memory.
+    """
+
+    kernel: Path
+    initramfs: Path
+    layers: Mapping[str, Path]
+    vcpus: int
+    memory_mib: int
+
+
+class Vm(Protocol):
+    """A running guest, as its engine sees it."""
+
+    @property
+    def channel(self) -> socket.socket:
+        """The host's end of the agent's channel."""
+
+    @property
+    def pid(self) -> int:
+        """The engine's process on the host."""
+
+    @property
+    def phases_ms(self) -> Mapping[str, float]:
+        """How long each phase of boot or fork took, in milliseconds."""
+
+    def console(self) -> str:
+        """Return the tail of the guest's console (64 KiB at most)."""
+
+    def alive(self) -> bool:
+        """Tell whether the engine's process still runs."""
+
+    def kill(self) -> None:
+        """End the guest at once; may be called again."""
+
+
+class Engine(Protocol):
+    """A way to boot, snapshot and fork guests."""
+
+    @property
+    def name(self) -> str:
+        """"qemu", "firecracker", "gvisor"."""
+
+    @property
+    def isolation(self) -> Isolation:
+        """How strong the boundary is."""
+
+    def describe(self) -> str:
+        """Return engine, version and accelerator as one short phrase."""
+
+    def identity(self) -> dict[str, str]:
+        """Return everything about the engine that a snapshot depends on."""
+
+    def boot(self, boot: Boot, folder: Path) -> Vm:
+        """Start a guest whose memory is a file in ``folder``.
+
+        Raises:
+            BootError: The engine did not start.
+        """
+
+    def save(self, vm: Vm, folder: Path) -> None:
+        """Write a paused copy of a booted guest into the folder it was booted with, and end the guest.
+
+        Raises:
+            SnapshotError: The state could not be written.
+        """
+
+    def fork(self, boot: Boot, folder: Path) -> Vm:
+        """Start a new guest from a saved one, sharing its memory copy-on-write; it runs on return.
+
+        Raises:
+            EngineError: The engine refused the saved state.
+        """

@@ -1,0 +1,225 @@
+"""QEMU's microvm machine as an engine: memory in a file, forks that map it copy-on-write."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Literal
+
+from microsim_vm import spawn, tools
+from microsim_vm.engines.base import Boot, Isolation, Vm
+from microsim_vm.engines.qmp import Qmp
+from microsim_vm.errors import BootError, EngineError, SnapshotError
+
+Accelerator = Literal["kvm", "tcg"]
+RAM, STATE = "ram", "state"
+CONSOLE_BYTES = 65536
+START_TIMEOUT_S = 30.0
+# Debian's cloud kernels find virtio-mmio devices through ACPI only, and under TCG the machine hangs before any
+# output without its timer devices, so both stay on (the default).
+COMMAND_LINE = "console=ttyS0 loglevel=4 panic=0 random.trust_cpu=off nokaslr mitigations=off"
+SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+
+@functools.cache
+def version() -> str:
+    """Return QEMU's version.
+
+    Raises:
+        MissingToolError: QEMU is not installed.
+    """
+    output = subprocess.run(
+        [tools.need("qemu-system-x86_64"), "--version"], capture_output=True, text=True, check=True, timeout=30
+    ).stdout
+    match = re.search(r"version (\S+)(?: \((\S+)\))?", output)
+    return match.group(2) or match.group(1) if match else output.split("\n")[0]
+
+
+class QemuVm:
+    """One QEMU process. Its channel and its monitor are inherited socket pairs: no path, no port."""
+
+    def __init__(self, arguments: list[str], extra_fds: list[int]) -> None:
+        started = time.monotonic()
+        self.phases_ms: dict[str, float] = {}
+        self._console = ""
+        self.channel, agent_fd = _pair()
+        monitor, monitor_fd = _pair()
+        argv = [
+            tools.need("qemu-system-x86_64"), *arguments,
+            "-chardev", f"socket,id=agent,fd={agent_fd.fileno()}",
+            "-device", "virtio-serial-device,max_ports=2",
+            "-device", "virtserialport,chardev=agent,name=microsim.agent",
+            "-chardev", f"socket,id=monitor,fd={monitor_fd.fileno()}", "-mon", "chardev=monitor,mode=control",
+        ]  # fmt: skip
+        with agent_fd, monitor_fd:
+            self._process = spawn.child(argv, pass_fds=[agent_fd.fileno(), monitor_fd.fileno(), *extra_fds])
+        self.qmp = Qmp(monitor)
+        try:
+            self.qmp.negotiate(START_TIMEOUT_S)
+        except EngineError as error:
+            raise BootError("QEMU did not start", cause=str(error), details=self._stderr()) from None
+        except BaseException:
+            self.kill()
+            raise
+        self.mark("process start", started)
+
+    @property
+    def pid(self) -> int:
+        """The process id of QEMU."""
+        return self._process.pid
+
+    def mark(self, phase: str, started: float) -> None:
+        """Record how long a phase took."""
+        self.phases_ms[phase] = (time.monotonic() - started) * 1000.0
+
+    def console(self) -> str:
+        """Return the tail of the serial console; empty when QEMU is gone."""
+        with contextlib.suppress(EngineError):
+            # Reading empties QEMU's ring buffer, so what was read is kept here.
+            fresh = self.qmp.command("ringbuf-read", device="console", size=CONSOLE_BYTES)
+            self._console = (self._console + fresh)[-CONSOLE_BYTES:]
+        return self._console
+
+    def alive(self) -> bool:
+        """Tell whether QEMU still runs."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill QEMU and close our ends."""
+        self.channel.close()
+        self.qmp.close()
+        self._process.kill()
+        self._process.wait(timeout=30)
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def _stderr(self) -> str:
+        """Kill QEMU and return what it said."""
+        stderr = self._process.stderr
+        if stderr is None or stderr.closed:
+            return ""
+        self._process.kill()
+        text = stderr.read(65536).decode("utf-8", "replace")
+        self.kill()
+        return text
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    return ours, theirs
+
+
+class Qemu:
+    """The QEMU engine.
+
+    Args:
+        accelerator: "kvm" or "tcg".
+    """
+
+    name = "qemu"
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        self.isolation: Isolation = "hardware" if accelerator == "kvm" else "emulated"
+
+    def describe(self) -> str:
+        """Return "qemu <version>, <accelerator>"."""
+        return f"qemu {version()}, {self.accelerator}"
+
+    def identity(self) -> dict[str, str]:
+        """Return version, accelerator, CPU model and boot arguments: a saved state fits nothing else."""
+        cpu = _host_cpu() if self.accelerator == "kvm" else "max"
+        return {"engine": self.name, "version": version(), "accelerator": self.accelerator, "cpu": cpu,
+                "arguments": " ".join([COMMAND_LINE, *self._machine("ram", share=True)])}  # fmt: skip
+
+    def _machine(self, ram: str, *, share: bool) -> list[str]:
+        cpu = "host" if self.accelerator == "kvm" else "max"
+        # TCG's default translation buffer is a share of the host's memory; 64 MiB holds a rollout's code.
+        accel = "kvm" if self.accelerator == "kvm" else "tcg,thread=multi,tb-size=64"
+        return [
+            "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-sandbox", SANDBOX,
+            "-machine", "microvm,memory-backend=ram,rtc=on", "-accel", accel, "-cpu", cpu,
+            "-chardev", f"ringbuf,id=console,size={CONSOLE_BYTES}", "-serial", "chardev:console",
+            "-object", f"memory-backend-file,id=ram,share={'on' if share else 'off'},mem-path={ram}",
+        ]  # fmt: skip
+
+    def _arguments(self, boot: Boot, ram: Path, *, share: bool) -> list[str]:
+        machine = self._machine(_escaped(ram), share=share)
+        machine[-1] += f",size={boot.memory_mib}M"
+        disks = []
+        for name, path in boot.layers.items():
+            disks += ["-drive", f"id={name},if=none,format=raw,readonly=on,file.locking=off,file={_escaped(path)}",
+                      "-device", f"virtio-blk-device,drive={name},serial={name}"]  # fmt: skip
+        return [
+            *machine, "-m", f"{boot.memory_mib}M", "-smp", str(boot.vcpus),
+            "-kernel", str(boot.kernel), "-initrd", str(boot.initramfs), *disks,
+        ]  # fmt: skip
+
+    def boot(self, boot: Boot, folder: Path, *, probe: bool = False) -> QemuVm:
+        """Boot a guest with its memory in ``folder/ram``; ``probe`` boots kernel and initramfs only."""
+        command_line = COMMAND_LINE + (" microsim.probe" if probe else "")
+        return QemuVm([*self._arguments(boot, folder / RAM, share=True), "-append", command_line], [])
+
+    def save(self, vm: Vm, folder: Path) -> None:
+        """Stop the guest and write its device state; its memory is in ``folder/ram`` already."""
+        assert isinstance(vm, QemuVm)
+        try:
+            vm.qmp.command("stop")
+            _migration_capabilities(vm.qmp)
+            with open(folder / STATE, "wb") as state:
+                vm.qmp.command("getfd", fdname="state", pass_fd=state.fileno())
+            vm.qmp.command("migrate", uri="fd:state")
+            _wait_migrated(vm.qmp)
+        except EngineError as error:
+            raise SnapshotError("the guest's state could not be saved", cause=str(error)) from error
+        finally:
+            vm.kill()
+
+    def fork(self, boot: Boot, folder: Path) -> QemuVm:
+        """Start a guest from ``folder/ram`` (mapped private) and ``folder/state``."""
+        with open(folder / STATE, "rb") as state:
+            arguments = [*self._arguments(boot, folder / RAM, share=False),
+                         "-append", COMMAND_LINE, "-incoming", "defer"]  # fmt: skip
+            vm = QemuVm(arguments, [state.fileno()])
+            started = time.monotonic()
+            try:
+                _migration_capabilities(vm.qmp)
+                vm.qmp.command("migrate-incoming", uri=f"fd:{state.fileno()}")
+                _wait_migrated(vm.qmp)
+                vm.qmp.command("cont")
+            except BaseException:
+                vm.kill()
+                raise
+        vm.mark("state", started)
+        return vm
+
+
+def _escaped(path: Path) -> str:
+    """Double the commas of a path inside a QEMU option."""
+    return str(path).replace(",", ",,")
+
+
+def _migration_capabilities(qmp: Qmp) -> None:
+    names = ("x-ignore-shared", "events")
+    qmp.command("migrate-set-capabilities", capabilities=[{"capability": name, "state": True} for name in names])
+
+
+def _wait_migrated(qmp: Qmp) -> None:
+    while True:
+        status = qmp.wait_event("MIGRATION", timeout_s=START_TIMEOUT_S)["data"]["status"]
+        if status == "completed":
+            return
+        if status in ("failed", "cancelled"):
+            raise EngineError(f"QEMU reports: migration {status}")
+
+
+def _host_cpu() -> str:
+    with open("/proc/cpuinfo") as file:
+        fields = dict(line.split(":", 1) for line in file.read().split("\n\n")[0].splitlines() if ":" in line)
+    values = {key.strip(): value.strip() for key, value in fields.items()}
+    return "|".join(values.get(key, "") for key in ("model name", "stepping", "microcode", "flags"))

@@ -1,0 +1,127 @@
+"""Choose engine and accelerator by trying them for real, and say why."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from microsim_vm import digests, owner
+from microsim_vm.cache import Cache
+from microsim_vm.engines import qemu
+from microsim_vm.engines.base import ISOLATIONS, Boot, Engine
+from microsim_vm.errors import EngineUnavailableError, MicrosimError
+from microsim_vm.templates.initramfs import PROBE_MARKER
+from microsim_vm.tools import Progress
+
+PROBE_TIMEOUT_S = 15.0
+ENGINES = ("auto", "qemu")
+ACCELERATORS = ("auto", "kvm", "tcg")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The engine in use, and why it is that one."""
+
+    engine: Engine
+    reason: str
+
+    def line(self) -> str:
+        """Return the header line: engine, accelerator, isolation, reason."""
+        text = f"{self.engine.describe()} ({self.engine.isolation})"
+        return f"{text}: {self.reason}" if self.reason else text
+
+
+def choose(
+    engine: str, accelerator: str, isolation: str, *, probe: Boot, cache: Cache, progress: Progress
+) -> Choice:
+    """Return the strongest engine that works here; an explicit choice is never replaced by another.
+
+    Args:
+        engine: "auto" or an engine's name.
+        accelerator: "auto", "kvm" or "tcg".
+        isolation: The weakest acceptable boundary: "hardware", "sandbox" or "emulated".
+        probe: Kernel and initramfs to try KVM with.
+        cache: Where a probe's result is kept.
+        progress: Takes one-line texts.
+
+    Raises:
+        EngineUnavailableError: What was asked for does not work here, or is weaker than ``isolation``.
+        MissingToolError: QEMU is not installed.
+    """
+    if engine not in ENGINES:
+        raise EngineUnavailableError(f"unknown engine {engine!r}", hint=f"known engines: {', '.join(ENGINES)}")
+    if accelerator not in ACCELERATORS:
+        raise EngineUnavailableError(
+            f"unknown accelerator {accelerator!r}", hint=f"known accelerators: {', '.join(ACCELERATORS)}"
+        )
+    if isolation not in ISOLATIONS:
+        raise EngineUnavailableError(
+            f"unknown isolation level {isolation!r}", hint=f"known levels, strongest first: {', '.join(ISOLATIONS)}"
+        )
+    if accelerator == "tcg":
+        choice = Choice(qemu.Qemu("tcg"), "TCG was asked for")
+    else:
+        why_not = probe_kvm(probe, cache, progress)
+        if not why_not:
+            choice = Choice(qemu.Qemu("kvm"), "KVM booted a guest")
+        elif accelerator == "kvm":
+            raise EngineUnavailableError(
+                "KVM was asked for and does not work here", cause=why_not,
+                hint="use a machine with working KVM, or --microsim-accel auto",
+            )  # fmt: skip
+        else:
+            choice = Choice(qemu.Qemu("tcg"), f"no KVM: {why_not}")
+    if ISOLATIONS.index(choice.engine.isolation) > ISOLATIONS.index(isolation):  # type: ignore[arg-type]
+        raise EngineUnavailableError(
+            f"isolation {isolation!r} was asked for; the best that works here is {choice.line()}",
+            hint="run on a machine with working KVM, or accept less with --microsim-isolation",
+        )
+    return choice
+
+
+def probe_kvm(probe: Boot, cache: Cache, progress: Progress) -> str:
+    """Return why KVM does not work here, or "" where it does.
+
+    ``/dev/kvm`` may open and create machines and still not run a guest, so a guest is booted. The result is
+    remembered for this boot of the host, this QEMU and this kernel.
+    """
+    if not os.path.exists("/dev/kvm"):
+        return "/dev/kvm does not exist"
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return "/dev/kvm may not be opened by this user (is it in the group kvm?)"
+    key = digests.of_data([owner.boot_id(), qemu.version(), str(probe.kernel), os.geteuid()])[:32]
+    result = cache.folder("probes") / f"kvm-{key}.json"
+    with cache.lock(f"probe-{key}", what="probing KVM", progress=progress, timeout_s=120):
+        known = digests.read_json(result)
+        if known is None:
+            progress("probing KVM by booting a guest")
+            with cache.staging("probe") as folder:
+                known = {"why_not": _boot_probe(probe, folder)}
+            digests.write_json(result, known)
+    return str(known["why_not"])
+
+
+def _boot_probe(probe: Boot, folder: Path) -> str:
+    try:
+        vm = qemu.Qemu("kvm").boot(probe, folder, probe=True)
+    except MicrosimError as error:
+        return f"QEMU did not start with KVM ({(error.details or error.cause).strip().splitlines()[-1][:120]})"
+    console = ""
+    deadline = time.monotonic() + PROBE_TIMEOUT_S
+    try:
+        while time.monotonic() < deadline:
+            console += vm.console()
+            if PROBE_MARKER in console:
+                return ""
+            if not vm.alive():
+                break
+            if vm.qmp.command("query-status")["status"] in ("internal-error", "guest-panicked", "shutdown"):
+                return "a guest booted with it dies (KVM internal error)"
+            time.sleep(0.05)
+    except MicrosimError as error:
+        return f"a guest booted with it dies ({error.what})"
+    finally:
+        vm.kill()
+    return f"a guest booted with it does not come up within {PROBE_TIMEOUT_S:.0f} s"

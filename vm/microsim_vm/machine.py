@@ -1,0 +1,295 @@
+"""A live microVM with its agent: what a rollout drives."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from microsim_guest import codec
+from microsim_vm import episode
+from microsim_vm.agent import AgentClient
+from microsim_vm.engines.base import Vm
+from microsim_vm.episode import EpisodeRecord
+from microsim_vm.errors import AgentError, CommandFailedError, SeedError
+from microsim_vm.templates.spec import ControllerLimits
+
+MAX_OUTPUT = 16 << 20
+GRACE_S = 60.0  # how much longer the host waits than the guest's own limits
+WORLD_TIMEOUT_S = 300.0  # one reset or step of a world
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """A finished command.
+
+    Attributes:
+        exit_code: Its status; negative signal number when it was killed.
+        stdout_bytes: Output as it was, the first 16 MiB.
+        stderr_bytes: Likewise.
+        duration_ms: Wall-clock time in the guest, milliseconds.
+        timed_out: It was killed, with all it had started, because its time was over.
+    """
+
+    exit_code: int
+    stdout_bytes: bytes
+    stderr_bytes: bytes
+    duration_ms: float
+    timed_out: bool
+
+    @property
+    def stdout(self) -> str:
+        """Output as text; bytes that are no UTF-8 are replaced."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        """Error output as text; bytes that are no UTF-8 are replaced."""
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a folder."""
+
+    name: str
+    size: int
+    is_dir: bool
+
+
+class Filesystem:
+    """The guest's files."""
+
+    def __init__(self, client: AgentClient) -> None:
+        self._client = client
+
+    def read(self, path: str) -> bytes:
+        """Return a regular file's bytes (128 MiB at most).
+
+        Raises:
+            AgentError: Missing, too large, or not a regular file.
+        """
+        return self._client.call("files.read", {"path": path}, timeout_s=120)[1][0]
+
+    def write(self, path: str, data: bytes | str, *, mode: int = 0o644) -> None:
+        """Write a whole file, creating its folders.
+
+        Raises:
+            AgentError: It cannot be written.
+        """
+        raw = data.encode() if isinstance(data, str) else bytes(data)
+        self._client.call("files.write", {"path": path, "mode": mode}, [raw], timeout_s=120)
+
+    def list(self, path: str) -> list[Entry]:
+        """Return a folder's entries, sorted by name.
+
+        Raises:
+            AgentError: Missing, or not a folder.
+        """
+        result, _ = self._client.call("files.list", {"path": path}, timeout_s=60)
+        return [Entry(*row) for row in result["entries"]]
+
+
+class Machine:
+    """One microVM, forked from a snapshot; a context manager that kills it at the end.
+
+    Attributes:
+        id: Unique name; also the guest's host name.
+        seed: The seed it adopted.
+        timings: Milliseconds spent in "fork", "exec" and "episode", and the fork's phases as "fork.<phase>".
+        probes: 64 bits (16 hex digits) of a copy of each declared generator, right after reseeding.
+        findings: Generators that the snapshot carried over unreseeded.
+        filesystem: The guest's files.
+    """
+
+    def __init__(self, vm: Vm, client: AgentClient, *, seed: int, limits: ControllerLimits) -> None:
+        self.id = f"microsim-{uuid.uuid4().hex[:12]}"
+        self.seed = seed
+        self.timings: dict[str, float] = {}
+        self.probes: dict[str, str] = {}
+        self.findings: list[str] = []
+        self.filesystem = Filesystem(client)
+        self._vm = vm
+        self._client = client
+        self._limits = limits
+        self._resources = contextlib.ExitStack()
+
+    def adopt(self, entropy: bytes, *, reseed: bool) -> None:
+        """Make the copy a guest of its own: entropy, wall clock, host name, seed. Before any user code."""
+        args = {"seed": self.seed, "reseed": reseed, "hostname": self.id, "wall_ns": time.time_ns()}
+        answer, _ = self._client.call("adopt", args, [entropy], timeout_s=GRACE_S)
+        self.probes = answer["probes"]
+        self.findings = answer["findings"]
+
+    def close_with(self, resources: contextlib.ExitStack) -> None:
+        """Take over what :meth:`close` has to release: the guest, its channel, its promised memory."""
+        self._resources = resources
+
+    @property
+    def pid(self) -> int:
+        """The engine's process on the host."""
+        return self._vm.pid
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        timeout_seconds: float = 60.0,
+        check: bool = False,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+    ) -> ExecResult:
+        """Run a command in the guest, as root, in ``/workspace``.
+
+        Args:
+            command: A line for ``/bin/sh -c``, or a list of words.
+            timeout_seconds: After that the command and all it started are killed.
+            check: Raise unless it exits with 0.
+            cwd: Another working directory.
+            env: Additional environment; EPISODE_SEED and PYTHONHASHSEED are set already.
+            stdin: What it reads.
+
+        Returns:
+            The result; output that came before a time-out is in it.
+
+        Raises:
+            CommandFailedError: ``check``, and the exit code is not 0.
+            AgentError: It could not be started, or the guest died.
+        """
+        output: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+
+        def keep(stream: str, data: bytes) -> None:
+            kept = output[stream]
+            kept += data[: MAX_OUTPUT - len(kept)]
+
+        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+        args = {"argv": argv, "cwd": cwd, "env": dict(env or {}), "timeout_s": timeout_seconds}
+        raw = stdin.encode() if isinstance(stdin, str) else stdin
+        with self._timed("exec"):
+            answer, _ = self._client.call(
+                "exec", args, [raw] if raw else [], timeout_s=timeout_seconds + GRACE_S, on_event=keep
+            )
+        result = ExecResult(
+            answer["exit_code"], bytes(output["stdout"]), bytes(output["stderr"]), answer["duration_ms"],
+            answer["timed_out"],
+        )  # fmt: skip
+        if check and result.exit_code != 0:
+            what = f"timed out after {timeout_seconds:g} s" if result.timed_out else f"exited with {result.exit_code}"
+            raise CommandFailedError(f"{' '.join(argv)[:200]!r} {what}", result=result, details=result.stderr[-4000:])
+        return result
+
+    def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the world with a seed (its own where none is given); return observation and info.
+
+        Raises:
+            WorldError: The world raised.
+        """
+        observation, info = self._value("world.reset", {"seed": self.seed if seed is None else checked(seed)})
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take one step; return observation, reward, terminated, truncated, info.
+
+        Raises:
+            ControllerError: The action is not one of this world.
+            WorldError: The world raised.
+        """
+        blobs: list[bytes] = []
+        packed = codec.pack(action, blobs)
+        observation, reward, terminated, truncated, info = self._value("world.step", {"action": packed}, blobs)
+        return observation, reward, terminated, truncated, info
+
+    def sample_action(self) -> Any:
+        """Draw from the world's action space, whose generator follows the seed.
+
+        Raises:
+            WorldError: The world has no action space.
+        """
+        return self._value("world.sample", {})
+
+    def run_episode(
+        self, source: bytes, *, filename: str, seed: int | None = None, max_steps: int = 1000,
+        timeout_seconds: float | None = None,
+    ) -> EpisodeRecord:  # fmt: skip
+        """Run a controller from reset to the end of an episode.
+
+        Args:
+            source: The controller's Python source.
+            filename: Its name, for tracebacks.
+            seed: The episode's seed; the machine's own by default.
+            max_steps: The episode is truncated there.
+            timeout_seconds: Wall-clock limit; the template's ``controller.wall_time_s`` by default.
+
+        Returns:
+            The record; a controller that failed is in its ``error``.
+
+        Raises:
+            WorldError: The world raised.
+            AgentError: The guest died or hangs.
+        """
+        chosen = self.seed if seed is None else checked(seed)
+        timeout_s = self._limits.wall_time_s if timeout_seconds is None else timeout_seconds
+        args = {
+            "filename": filename, "seed": chosen, "max_steps": max_steps, "timeout_s": timeout_s,
+            "limits": {"memory_mib": self._limits.memory_mib, "processes": self._limits.processes,
+                       "output_bytes": self._limits.output_bytes},
+        }  # fmt: skip
+        with self._timed("episode"):
+            result, blobs = self._client.call("world.episode", args, [source], timeout_s=timeout_s + WORLD_TIMEOUT_S)
+        return episode.from_answer(result, blobs, seed=chosen)
+
+    def logs(self) -> dict[str, str]:
+        """Return the kept output of the world's processes, by name."""
+        result, blobs = self._client.call("world.logs", timeout_s=GRACE_S)
+        return {name: blob.decode("utf-8", "replace") for name, blob in zip(result["names"], blobs, strict=True)}
+
+    def console_tail(self, lines: int = 40) -> str:
+        """Return the last lines of the guest's console."""
+        return "\n".join(self._vm.console().splitlines()[-lines:])
+
+    def close(self) -> None:
+        """Kill the guest and free what it held; may be called again."""
+        self._resources.close()
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _value(self, op: str, args: dict[str, Any], blobs: Sequence[bytes] = ()) -> Any:
+        result, attached = self._client.call(op, args, blobs, timeout_s=WORLD_TIMEOUT_S)
+        try:
+            return codec.unpack(result["value"], attached)
+        except (ValueError, KeyError) as error:
+            raise AgentError(f"{op}: the guest's answer is malformed: {error}") from None
+
+    @contextlib.contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.timings[name] = self.timings.get(name, 0.0) + (time.monotonic() - started) * 1000.0
+
+
+def checked(seed: object) -> int:
+    """Return a seed, or refuse it: a rollout without one would replay its parent's random state.
+
+    Raises:
+        SeedError: Missing, a bool, negative, or no whole number.
+    """
+    if type(seed) is int and seed >= 0:
+        return seed
+    raise SeedError(
+        f"a rollout needs a seed that is a whole number, 0 or more, not {seed!r}",
+        cause="without a seed every fork repeats its parent's random numbers",
+        hint="pass seed=..., or mark the test with @pytest.mark.seeds(range(64))",
+    )

@@ -1,0 +1,110 @@
+"""The runtime directory: one record per live guest, so that nothing is left behind and memory adds up.
+
+A guest lives in no file: its memory is the snapshot's, its sockets are inherited. Its record exists for two
+readers: the reaper, which removes what dead owners left, and admission, which adds up what is promised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+import msgspec
+
+from microsim_vm import owner
+from microsim_vm.cache import Cache
+
+
+class GuestRecord(msgspec.Struct, frozen=True):
+    """A live guest.
+
+    Attributes:
+        owner: The process that started it.
+        memory_mib: What it may use at most.
+        vmm: Its engine's process, once started.
+        label: What it is for, one line.
+    """
+
+    owner: owner.Process
+    memory_mib: int
+    label: str
+    vmm: owner.Process | None = None
+
+
+def folder() -> Path:
+    """Return this user's runtime directory, short, private, created."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    path = Path(base, "microsim") if base else Path(tempfile.gettempdir(), f"microsim-{os.geteuid()}")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_uid != os.geteuid():
+        raise PermissionError(f"{path} belongs to somebody else")
+    return path
+
+
+@contextlib.contextmanager
+def locked() -> Iterator[Path]:
+    """Hold the directory's lock for a short look or change."""
+    path = folder()
+    with filelock.FileLock(path / "lock", timeout=60):
+        yield path
+
+
+def records(path: Path) -> list[tuple[Path, GuestRecord]]:
+    """Return all records; call under the lock."""
+    found = []
+    for file in path.glob("*.guest"):
+        try:
+            found.append((file, msgspec.json.decode(file.read_bytes(), type=GuestRecord)))
+        except (msgspec.DecodeError, OSError):
+            file.unlink(missing_ok=True)  # half-written by a process that died in that very moment
+    return found
+
+
+def new_record(path: Path, record: GuestRecord) -> Path:
+    """Write a new guest's record and return its file."""
+    file = path / f"{uuid.uuid4().hex[:16]}.guest"
+    _write(file, record)
+    return file
+
+
+def started(file: Path, record: GuestRecord, pid: int) -> None:
+    """Add the engine's process to a record."""
+    with contextlib.suppress(ProcessLookupError):
+        _write(file, msgspec.structs.replace(record, vmm=owner.Process.of(pid)))
+
+
+def _write(file: Path, record: GuestRecord) -> None:
+    partial = file.with_suffix(".partial")
+    partial.write_bytes(msgspec.json.encode(record))
+    os.replace(partial, file)
+
+
+def reap(cache: Cache) -> list[str]:
+    """Remove what processes that are gone left behind; everything else stays untouched.
+
+    Returns:
+        One line per thing removed.
+    """
+    removed = []
+    with locked() as path:
+        for file, record in records(path):
+            if record.owner.alive():
+                continue
+            if record.vmm is not None and record.vmm.alive():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(record.vmm.pid, signal.SIGKILL)
+                removed.append(f"guest process {record.vmm.pid} ({record.label})")
+            file.unlink(missing_ok=True)
+    for staging in cache.folder("staging").iterdir():
+        holder = owner.read(staging)
+        if holder is not None and not holder.alive():
+            shutil.rmtree(staging, ignore_errors=True)
+            removed.append(f"half-written {staging.name}")
+    return removed

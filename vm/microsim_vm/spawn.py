@@ -1,0 +1,35 @@
+"""Start a child that cannot outlive us."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from microsim_vm import tools
+
+
+@functools.cache
+def _spawner(pid: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="microsim-spawner")
+
+
+def child(argv: Sequence[str], *, pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    """Start a program that the kernel kills when this process dies, however it dies.
+
+    The kernel sends the signal when the *thread* that started the child ends, so one thread that lives as long
+    as the process starts them all. The child gets no environment, no descriptors but those named, and a
+    session of its own, so that Ctrl-C in a terminal reaches us and not it.
+    """
+    setpriv = tools.need("setpriv")
+    command = [setpriv, "--pdeathsig", "KILL", *argv]
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command, pass_fds=pass_fds, env={"PATH": os.defpath}, cwd="/", stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+
+    return _spawner(os.getpid()).submit(start).result()

@@ -1,0 +1,128 @@
+"""Warm-up: boot a guest, load the world once, and leave a snapshot at step zero."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from microsim_vm import admission, errors, owner, runtime, snapshots, tools
+from microsim_vm.agent import AgentClient
+from microsim_vm.cache import Cache, need_space
+from microsim_vm.engines import qemu
+from microsim_vm.engines.base import Engine, Vm
+from microsim_vm.errors import AgentError, AgentTimeoutError, BootError, MicrosimError, WarmUpError, WorldError
+from microsim_vm import digests
+from microsim_vm.snapshots import Manifest, Snapshot, WarmUp
+from microsim_vm.templates.bake import Image
+from microsim_vm.templates.spec import Template
+from microsim_vm.tools import Progress
+
+BOOT_TIMEOUT_S = 180.0
+SPARE_BYTES = 64 << 20
+
+
+def ensure(
+    template: Template, image: Image, engine: Engine, cache: Cache, *, session_id: str, progress: Progress
+) -> tuple[Snapshot, bool]:
+    """Return the template's snapshot and whether it was there already.
+
+    One process per host and key warms up; others wait for it, and in the same session fail as it failed.
+
+    Raises:
+        WarmUpError: The world cannot be loaded, or not in time.
+        BootError: The guest does not come up.
+        NoSpaceError: The memory file would not fit.
+        MemoryBudgetError: The guest would not fit into memory.
+    """
+    key = snapshots.key_of(image, engine, template.machine)
+    failure = cache.folder("failures") / f"{session_id or os.getpid()}-{key}.json"
+    wait_s = BOOT_TIMEOUT_S + template.warmup_timeout_s + admission.WAIT_S
+    with cache.lock(f"snapshot-{key}", what=f"the warm-up of {template.name}", progress=progress, timeout_s=wait_s):
+        found = snapshots.load(cache, key)
+        if found is not None:
+            return found, True
+        if session_id:
+            _raise_recorded(failure)
+        try:
+            return _warm_up(key, template, image, engine, cache, progress), False
+        except MicrosimError as error:
+            if session_id:
+                digests.write_json(failure, {"kind": type(error).__name__, **vars(error)})
+            raise
+
+
+def _raise_recorded(failure: "os.PathLike[str]") -> None:
+    """Raise what another worker of this session ran into, rather than run into it once more."""
+    recorded = digests.read_json(failure)  # type: ignore[arg-type]
+    if recorded is not None:
+        kind = getattr(errors, recorded.pop("kind"))
+        raise kind(recorded.pop("what"), **recorded)
+
+
+def _warm_up(key: str, template: Template, image: Image, engine: Engine, cache: Cache, progress: Progress) -> Snapshot:
+    need_space(cache.root, (template.machine.memory_mib << 20) + SPARE_BYTES, f"the snapshot of {template.name}")
+    label = f"warm-up of {template.name}"
+    with cache.staging("snapshot") as staging, admission.admitted(template.machine.memory_mib, label) as (file, record):
+        started = time.monotonic()
+        vm = engine.boot(snapshots.boot_of(image, template.machine), staging)
+        client = AgentClient(vm.channel, vm.console)
+        try:
+            runtime.started(file, record, vm.pid)
+            with tools.ticking(f"booting {engine.describe()}", progress):
+                _wait_for_agent(vm, client)
+            boot_ms = (time.monotonic() - started) * 1000.0
+            loaded = _load_world(template, vm, client, progress)
+            client.call("quiesce", timeout_s=30)
+            engine.save(vm, staging)
+        finally:
+            client.close()
+            vm.kill()
+        progress(f"warmed up in {(time.monotonic() - started):.1f} s, of which the world took "
+                 f"{loaded['load_ms'] / 1000:.1f} s; writing the snapshot")  # fmt: skip
+        warmup = WarmUp(boot_ms, loaded["load_ms"], loaded["findings"], loaded["sources"], loaded["versions"])
+        manifest = Manifest(key, template.name, image.digest, engine.identity(), owner.boot_id(), {}, warmup)
+        return snapshots.seal(cache, staging, manifest, (qemu.RAM, qemu.STATE))
+
+
+def _wait_for_agent(vm: Vm, client: AgentClient) -> None:
+    deadline = time.monotonic() + BOOT_TIMEOUT_S
+    while True:
+        try:
+            client.call("ping", timeout_s=2.0)
+            return
+        except AgentTimeoutError:
+            if not vm.alive() or time.monotonic() > deadline or "Kernel panic" in vm.console():
+                raise BootError(
+                    "the guest did not reach its agent", cause="the kernel panicked or init failed: see its console",
+                    hint="raise machine.memory_mib if it ran out of memory", details=_tail(vm),
+                ) from None  # fmt: skip
+        except AgentError as error:
+            raise BootError("the guest died while booting", cause=error.what, details=_tail(vm)) from None
+
+
+def _load_world(template: Template, vm: Vm, client: AgentClient, progress: Progress) -> "dict[str, object]":
+    limit = template.warmup_timeout_s
+    try:
+        with tools.ticking(f"loading {template.name}", progress):
+            return client.call("world.load", {"timeout_s": limit}, timeout_s=limit)[0]
+    except AgentTimeoutError:
+        raise WarmUpError(
+            f"world {template.name} was not ready within {limit:g} s",
+            cause="it hangs, or the limit is too low for emulation (about 11 times slower than native)",
+            hint="raise warmup_timeout_s in the template", details=_tail(vm),
+        ) from None  # fmt: skip
+    except WorldError as error:
+        raise WarmUpError(
+            f"world {template.name} cannot be loaded: {error.what.partition(': ')[2]}",
+            hint="the guest's traceback follows; the world code is in the template's folder",
+            details=error.details or _tail(vm),
+        ) from None
+    except AgentError as error:
+        raise WarmUpError(
+            f"the guest died while loading {template.name}", cause=error.cause,
+            hint="raise machine.memory_mib if it ran out of memory", details=_tail(vm),
+        ) from None  # fmt: skip
+
+
+def _tail(vm: Vm) -> str:
+    return "\n".join(vm.console().splitlines()[-40:])

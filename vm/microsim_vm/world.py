@@ -1,0 +1,176 @@
+"""A warmed world: what everything above this layer starts from."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from microsim_vm import admission, runtime, snapshots, warmup
+from microsim_vm.agent import AgentClient
+from microsim_vm.cache import Cache
+from microsim_vm.engines import select
+from microsim_vm.engines.base import Boot
+from microsim_vm.engines.select import Choice
+from microsim_vm.episode import EpisodeRecord
+from microsim_vm.machine import Machine, checked
+from microsim_vm.snapshots import Snapshot
+from microsim_vm.templates import bake
+from microsim_vm.templates.bake import Image
+from microsim_vm.templates.spec import Template
+from microsim_vm.tools import Progress
+
+ENTROPY_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Options:
+    """How worlds are baked, warmed and forked.
+
+    Attributes:
+        engine: "auto" or an engine's name.
+        accel: "auto", "kvm" or "tcg".
+        isolation: The weakest acceptable boundary: "hardware", "sandbox" or "emulated".
+        locked: Refuse any difference from the template's lock.
+        cache_dir: Where images and snapshots are kept; None for the user's cache directory.
+        session_id: Shared by the workers of one test session, so that a failed warm-up fails once.
+    """
+
+    engine: str = "auto"
+    accel: str = "auto"
+    isolation: str = "emulated"
+    locked: bool = False
+    cache_dir: Path | None = None
+    session_id: str = ""
+
+
+class WarmWorld:
+    """A world that is loaded and can be forked. Made by :func:`warm`.
+
+    Attributes:
+        template: What it was made from.
+        digest: The image's digest, hex.
+        snapshot: What is forked.
+        reused: The snapshot was there already; nothing was booted.
+        engine_line: Engine, accelerator, isolation, and why.
+        findings: Generators that every fork would repeat, found at the warm-up.
+    """
+
+    def __init__(self, template: Template, image: Image, choice: Choice, snapshot: Snapshot, *, reused: bool) -> None:
+        self.template = template
+        self.digest = image.digest
+        self.snapshot = snapshot
+        self.reused = reused
+        self.engine_line = choice.line()
+        self.findings = snapshot.manifest.warmup.findings
+        self._boot: Boot = snapshots.boot_of(image, template.machine)
+        self._engine = choice.engine
+
+    def fork(self, seed: int, *, reseed: bool = True) -> Machine:
+        """Start a microVM from the snapshot, with randomness of its own.
+
+        Args:
+            seed: Decides every simulation generator of the fork; 0 or more, of any size.
+            reseed: False leaves every generator, the kernel's too, as the snapshot had it: all forks then draw
+                the same numbers. For showing that trap, and nothing else.
+
+        Returns:
+            The machine; close it, or use it as a context manager.
+
+        Raises:
+            SeedError: No usable seed.
+            MemoryBudgetError: Other guests hold the memory.
+            EngineError: The engine or the guest failed.
+        """
+        seed = checked(seed)
+        with contextlib.ExitStack() as stack:
+            memory = self.template.machine.memory_mib
+            label = f"{self.template.name} seed {seed}"
+            file, record = stack.enter_context(admission.admitted(memory, label))
+            started = time.monotonic()
+            vm = self._engine.fork(self._boot, self.snapshot.directory)
+            stack.callback(vm.kill)
+            runtime.started(file, record, vm.pid)
+            client = AgentClient(vm.channel, vm.console)
+            stack.callback(client.close)
+            machine = Machine(vm, client, seed=seed, limits=self.template.controller)
+            answered = time.monotonic()
+            machine.adopt(os.urandom(ENTROPY_BYTES), reseed=reseed)
+            now = time.monotonic()
+            machine.timings["fork"] = (now - started) * 1000.0
+            machine.timings.update({f"fork.{phase}": ms for phase, ms in vm.phases_ms.items()})
+            machine.timings["fork.first answer"] = (now - answered) * 1000.0
+            machine.close_with(stack.pop_all())
+            return machine
+
+    def map(
+        self, controller: str | os.PathLike[str], seeds: Iterable[int], *, workers: int | None = None,
+        max_steps: int = 1000,
+    ) -> list[EpisodeRecord]:  # fmt: skip
+        """Run one episode per seed, each in a fork of its own, several at a time.
+
+        Args:
+            controller: Path of the controller's file.
+            seeds: The seeds.
+            workers: Forks at a time; the number of processors by default.
+            max_steps: Steps after which an episode is truncated.
+
+        Returns:
+            One record per seed, in the order of the seeds.
+
+        Raises:
+            SeedError: A seed is unusable.
+            OSError: The controller cannot be read.
+            MicrosimError: A fork or the world failed.
+        """
+        path = Path(controller)
+        source = path.read_bytes()
+        chosen = [checked(seed) for seed in seeds]
+
+        def run(seed: int) -> EpisodeRecord:
+            with self.fork(seed) as machine:
+                return machine.run_episode(source, filename=path.name, max_steps=max_steps)
+
+        with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+            futures = [pool.submit(run, seed) for seed in chosen]
+            try:
+                return [future.result() for future in futures]
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def close(self) -> None:
+        """Release the world. The snapshot stays on disk for the next session."""
+
+
+def warm(template: Template, options: Options, progress: Progress) -> WarmWorld:
+    """Return the template's warmed world, baking and booting only what is not there yet.
+
+    Args:
+        template: The world's template.
+        options: How.
+        progress: Takes one-line texts; a first bake takes a minute or more.
+
+    Raises:
+        BakeError: The image cannot be built.
+        LockDriftError: ``options.locked`` and an input has changed.
+        EngineUnavailableError: The engine or isolation asked for does not work here.
+        WarmUpError: The world cannot be loaded.
+        MissingToolError: A program is not installed; the hint is the install command.
+    """
+    cache = Cache(options.cache_dir)
+    for line in runtime.reap(cache):
+        progress(f"removed what a dead process had left: {line}")
+    image = bake.bake(template, cache, locked=options.locked, progress=progress)
+    probe = Boot(image.kernel, image.initramfs, {}, 1, 128)
+    choice = select.choose(
+        options.engine, options.accel, options.isolation, probe=probe, cache=cache, progress=progress
+    )
+    snapshot, reused = warmup.ensure(
+        template, image, choice.engine, cache, session_id=options.session_id, progress=progress
+    )
+    return WarmWorld(template, image, choice, snapshot, reused=reused)
