@@ -170,7 +170,7 @@ class _Builder:
         except yaml.reader.ReaderError as error:
             line = text.count("\n", 0, error.position) + 1
             raise TemplateError(
-                f"{path}:{line}: character {error.character!r} is not allowed in YAML",
+                f"{path}:{line}: character U+{ord(text[error.position]):04X} is not allowed in YAML",
                 hint='write it as an escape in double quotes, such as "\\x07"',
             ) from None
 
