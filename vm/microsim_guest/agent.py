@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from typing import Any, Callable, Dict, List, Set, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
 
 from microsim_guest import commands, config, files, kernel, wire
 
@@ -134,7 +134,7 @@ class Agent:
             header = wire.error_header(error, traceback.format_exc())
             self._send({"id": frame.header.get("id"), "error": header})
 
-    def _send(self, header: Dict[str, Any], blobs: List[bytes]) -> None:
+    def _send(self, header: Dict[str, Any], blobs: Sequence[bytes] = ()) -> None:
         with self._send_lock:
             self._link.send(header, blobs)
 

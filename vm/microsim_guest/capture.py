@@ -2,7 +2,7 @@
 
 import os
 import threading
-from typing import Any
+from typing import Tuple
 
 
 class Capture:
@@ -45,7 +45,7 @@ class Capture:
         return bytes(self._head) + note + bytes(self._tail)
 
 
-def pipe_to(limit: int) -> "Any":
+def pipe_to(limit: int) -> Tuple[int, Capture]:
     """Return ``(write end, Capture)`` of a new pipe."""
     read_end, write_end = os.pipe()
     return write_end, Capture(read_end, limit)

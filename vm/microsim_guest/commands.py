@@ -60,7 +60,9 @@ def _pump(
     process: "subprocess.Popen[bytes]", stdin: bytes, deadline: float, emit: Callable[[str, bytes], None]
 ) -> bool:
     """Move bytes until the main process ends; False when the deadline passes first."""
-    assert process.stdin and process.stdout and process.stderr
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     pending = memoryview(stdin)
     with selectors.DefaultSelector() as selector:
         for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):

@@ -44,7 +44,7 @@ def environment(config: Dict[str, Any], seed: Optional[int] = None) -> Dict[str,
     env = dict(PINNED_ENV)
     if seed is not None:
         env["EPISODE_SEED"] = str(seed)
-        env["PYTHONHASHSEED"] = str(streams.integer(seed, "PYTHONHASHSEED", 32))
+        env["PYTHONHASHSEED"] = str(streams.hash_seed(seed))
     env.update(config.get("env", {}))
     return env
 

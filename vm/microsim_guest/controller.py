@@ -14,8 +14,10 @@ from microsim_guest import codec, randomness, wire
 def serve(source: bytes, filename: str, seed: int, link: wire.SocketLink) -> None:
     """Load the controller and answer until the world host closes the link."""
     # Unbuffered: what a controller printed before it was killed must not be lost.
-    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
-    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
+        for fd in (1, 2)
+    )
     # CPython reseeds `random` in a forked child from the kernel; here it must follow the seed.
     inventory = randomness.Inventory()
     inventory.reseed(seed)
@@ -58,7 +60,7 @@ def load(source: bytes, filename: str) -> Callable[[Any], Any]:
         return act  # type: ignore[no-any-return]
     kind = getattr(module, "Controller", None)
     if isinstance(kind, type) and callable(getattr(kind, "act", None)):
-        return kind().act  # type: ignore[no-any-return, attr-defined]
+        return kind().act  # type: ignore[no-any-return]
     raise TypeError("{}: no function `act(observation)` and no class `Controller` with one".format(filename))
 
 

@@ -1,5 +1,6 @@
 """One episode: reset, then observation out and action in, until the end; everything recorded."""
 
+import contextlib
 import math
 import socket
 import time
@@ -53,10 +54,8 @@ class ControllerLink:
         """Send one observation and return the action."""
         blobs: List[bytes] = []
         header = {"observation": codec.pack(observation, blobs)}
-        try:
+        with contextlib.suppress(OSError):  # it died: the receive below says so, after any error it still reported
             self._link.send(header, blobs)
-        except OSError:
-            pass  # it died: the receive below says so, after any error that it still reported
         frame = self._answer("acting")
         try:
             return codec.unpack(frame.header.get("action"), frame.blobs)
@@ -125,7 +124,9 @@ def to_action(action: Any, space: Any) -> Any:
     return action
 
 
-def run(world: Any, seed: Optional[int], max_steps: int, link: ControllerLink) -> Tuple[Dict[str, Any], recorder.Recorder]:
+def run(
+    world: Any, seed: Optional[int], max_steps: int, link: ControllerLink
+) -> Tuple[Dict[str, Any], recorder.Recorder]:
     """Run one episode in the world.
 
     Args:

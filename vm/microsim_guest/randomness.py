@@ -4,7 +4,6 @@ A fork inherits all of user space: whatever was seeded before the snapshot repea
 inventory is taken once, at the end of the warm-up, so that a fork pays for reseeding only and not for a scan.
 """
 
-import copy
 import ctypes
 import gc
 import os
@@ -39,10 +38,8 @@ def register_generator(name: str, generator: Any) -> None:
 
 
 def _of_kind(value: Any, module: str, *names: str) -> bool:
-    for base in type(value).__mro__:
-        if base.__name__ in names and str(base.__module__).startswith(module):
-            return True
-    return False
+    # str(): some extension types carry a descriptor where others have their module's name.
+    return any(base.__name__ in names and str(base.__module__).startswith(module) for base in type(value).__mro__)
 
 
 def is_generator(value: Any) -> bool:
@@ -63,10 +60,10 @@ def source_of(name: str, generator: Any) -> Source:
                       lambda: _peek_python(generator))  # fmt: skip
     if _of_kind(generator, "numpy.random", "RandomState"):
         return Source(name, lambda seed: generator.seed(streams.words(seed, name)),
-                      lambda: int.from_bytes(copy.deepcopy(generator).bytes(8), "little"))  # fmt: skip
+                      lambda: _peek_numpy(generator._bit_generator))  # fmt: skip
     if _of_kind(generator, "numpy.random", "Generator"):
         return Source(name, lambda seed: _reseed_numpy(generator, seed, name),
-                      lambda: int(copy.deepcopy(generator.bit_generator).random_raw()))  # fmt: skip
+                      lambda: _peek_numpy(generator.bit_generator))  # fmt: skip
     if _of_kind(generator, "torch", "Generator"):
         return Source(name, lambda seed: generator.manual_seed(streams.integer(seed, name, 63)), None)
     if callable(generator):
@@ -78,9 +75,19 @@ def source_of(name: str, generator: Any) -> Source:
 
 
 def _peek_python(generator: random.Random) -> int:
-    twin = random.Random()
-    twin.setstate(generator.getstate())
-    return twin.getrandbits(64)
+    state = generator.getstate()
+    try:
+        return generator.getrandbits(64)
+    finally:
+        generator.setstate(state)
+
+
+def _peek_numpy(bits: Any) -> int:
+    state = bits.state  # a copy, cheaper than copying the generator
+    try:
+        return int(bits.random_raw())
+    finally:
+        bits.state = state
 
 
 def _reseed_numpy(generator: Any, seed: int, name: str) -> None:
@@ -90,7 +97,7 @@ def _reseed_numpy(generator: Any, seed: int, name: str) -> None:
 
 def process_sources() -> List[Source]:
     """Return the sources every Python process has: ``random``, numpy, torch, libc, OpenSSL, tempfile."""
-    sources = [source_of("python.random", random._inst)]  # type: ignore[attr-defined]
+    sources = [source_of("python.random", random._inst)]
     np = codec.numpy()
     if np is not None:
         sources.append(source_of("numpy.global", np.random.mtrand._rand))
@@ -113,7 +120,7 @@ def refresh_entropy_users() -> None:
     ssl = sys.modules.get("ssl")
     if ssl is not None:
         ssl.RAND_add(os.urandom(32), 32.0)
-    tempfile._name_sequence = None  # type: ignore[attr-defined]  # its private generator is a copy too
+    vars(tempfile)["_name_sequence"] = None  # its private generator is a copy too
 
 
 def world_sources(world: Any) -> List[Source]:
@@ -172,7 +179,7 @@ class Inventory:
 
 
 def _declared_ids(world: Any) -> Dict[int, Any]:
-    known = [random._inst]  # type: ignore[attr-defined]
+    known: List[Any] = [random._inst]
     np = codec.numpy()
     if np is not None:
         known.append(np.random.mtrand._rand)

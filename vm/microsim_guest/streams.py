@@ -26,8 +26,17 @@ def words(seed: int, name: str) -> List[int]:
     """Return the stream's first ``WORDS`` unsigned 32-bit words."""
     if codec.numpy() is not None:
         return [int(word) for word in sequence(seed, name).generate_state(WORDS)]
-    raw = hashlib.sha256(b"%d:%s" % (seed, name.encode())).digest()
+    raw = _hashed(seed, name)
     return [int.from_bytes(raw[i : i + 4], "little") for i in range(0, 4 * WORDS, 4)]
+
+
+def _hashed(seed: int, name: str) -> bytes:
+    return hashlib.sha256(b"%d:%s" % (seed, name.encode())).digest()
+
+
+def hash_seed(seed: int) -> int:
+    """Return the PYTHONHASHSEED of processes started under a seed, the same with and without numpy."""
+    return int.from_bytes(_hashed(seed, "PYTHONHASHSEED")[:4], "little")
 
 
 def integer(seed: int, name: str, bits: int = 256) -> int:

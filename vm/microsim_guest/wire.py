@@ -52,7 +52,7 @@ def encode(header: Dict[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
                 len(text), MAX_HEADER, size, MAX_BLOBS
             )
         )
-    return b"".join((PREFIX.pack(len(text), size), text) + tuple(blobs))
+    return b"".join((PREFIX.pack(len(text), size), text, *blobs))
 
 
 def parse_prefix(prefix: bytes) -> Tuple[int, int]:

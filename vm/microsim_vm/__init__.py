@@ -1,0 +1,1 @@
+"""The microVM layer: templates, images, engines, snapshots, forks. Knows nothing of pytest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from microsim_guest import wire
+
 from microsim_vm.errors import AgentError, AgentTimeoutError, ChannelClosedError, ControllerError, WorldError
 
 _KINDS: dict[str, type[AgentError] | type[ControllerError]] = {"world": WorldError, "controller": ControllerError}
@@ -88,10 +90,8 @@ class AgentClient:
     def close(self) -> None:
         """Close the channel; whoever waits gets a ChannelClosedError."""
         self._closed = True
-        try:
+        with contextlib.suppress(OSError):  # it may be closed from the other side
             self._channel.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # it was closed from the other side
         self._channel.close()
 
     def _send(self, data: bytes) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from microsim_guest import codec
+
 from microsim_vm.errors import ControllerError, ControllerTimeoutError, MicrosimError
 
 _ITEM_SIZES = {"|b1": 1, "|i1": 1, "|u1": 1}

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from microsim_guest import codec
+
 from microsim_vm import episode
 from microsim_vm.agent import AgentClient
 from microsim_vm.engines.base import Vm

@@ -18,7 +18,7 @@ from pathlib import Path
 import filelock
 import msgspec
 
-from microsim_vm import owner
+from microsim_vm import owner as owners
 from microsim_vm.cache import Cache
 
 
@@ -32,10 +32,10 @@ class GuestRecord(msgspec.Struct, frozen=True):
         label: What it is for, one line.
     """
 
-    owner: owner.Process
+    owner: owners.Process
     memory_mib: int
     label: str
-    vmm: owner.Process | None = None
+    vmm: owners.Process | None = None
 
 
 def folder() -> Path:
@@ -77,7 +77,7 @@ def new_record(path: Path, record: GuestRecord) -> Path:
 def started(file: Path, record: GuestRecord, pid: int) -> None:
     """Add the engine's process to a record."""
     with contextlib.suppress(ProcessLookupError):
-        _write(file, msgspec.structs.replace(record, vmm=owner.Process.of(pid)))
+        _write(file, msgspec.structs.replace(record, vmm=owners.Process.of(pid)))
 
 
 def _write(file: Path, record: GuestRecord) -> None:
@@ -103,7 +103,7 @@ def reap(cache: Cache) -> list[str]:
                 removed.append(f"guest process {record.vmm.pid} ({record.label})")
             file.unlink(missing_ok=True)
     for staging in cache.folder("staging").iterdir():
-        holder = owner.read(staging)
+        holder = owners.read(staging)
         if holder is not None and not holder.alive():
             shutil.rmtree(staging, ignore_errors=True)
             removed.append(f"half-written {staging.name}")

@@ -128,8 +128,6 @@ def ticking(what: str, progress: Progress, period_s: float = 5.0) -> Iterator[No
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill a process started in a session of its own, with its children."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, 9)
-    except ProcessLookupError:
-        pass
     process.wait(timeout=30)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
+from typing import Any
 
-from microsim_vm import admission, errors, owner, runtime, snapshots, tools
+from microsim_vm import admission, digests, errors, owner, runtime, snapshots, tools
 from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
 from microsim_vm.engines import qemu
 from microsim_vm.engines.base import Engine, Vm
 from microsim_vm.errors import AgentError, AgentTimeoutError, BootError, MicrosimError, WarmUpError, WorldError
-from microsim_vm import digests
 from microsim_vm.snapshots import Manifest, Snapshot, WarmUp
 from microsim_vm.templates.bake import Image
 from microsim_vm.templates.spec import Template
@@ -51,9 +52,9 @@ def ensure(
             raise
 
 
-def _raise_recorded(failure: "os.PathLike[str]") -> None:
+def _raise_recorded(failure: Path) -> None:
     """Raise what another worker of this session ran into, rather than run into it once more."""
-    recorded = digests.read_json(failure)  # type: ignore[arg-type]
+    recorded = digests.read_json(failure)
     if recorded is not None:
         kind = getattr(errors, recorded.pop("kind"))
         raise kind(recorded.pop("what"), **recorded)
@@ -100,7 +101,7 @@ def _wait_for_agent(vm: Vm, client: AgentClient) -> None:
             raise BootError("the guest died while booting", cause=error.what, details=_tail(vm)) from None
 
 
-def _load_world(template: Template, vm: Vm, client: AgentClient, progress: Progress) -> "dict[str, object]":
+def _load_world(template: Template, vm: Vm, client: AgentClient, progress: Progress) -> dict[str, Any]:
     limit = template.warmup_timeout_s
     try:
         with tools.ticking(f"loading {template.name}", progress):

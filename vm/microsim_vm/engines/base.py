@@ -67,7 +67,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """"qemu", "firecracker", "gvisor"."""
+        """ "qemu", "firecracker", "gvisor"."""
 
     @property
     def isolation(self) -> Isolation:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from microsim_vm import spawn, tools
+from microsim_vm.engines import tsc
 from microsim_vm.engines.base import Boot, Isolation, Vm
 from microsim_vm.engines.qmp import Qmp
 from microsim_vm.errors import BootError, EngineError, SnapshotError
@@ -22,7 +23,7 @@ CONSOLE_BYTES = 65536
 START_TIMEOUT_S = 30.0
 # Debian's cloud kernels find virtio-mmio devices through ACPI only, and under TCG the machine hangs before any
 # output without its timer devices, so both stay on (the default).
-COMMAND_LINE = "console=ttyS0 loglevel=4 panic=0 random.trust_cpu=off nokaslr mitigations=off"
+COMMAND_LINE = "console=ttyS0 loglevel=4 panic=0 tsc=reliable random.trust_cpu=off nokaslr mitigations=off"
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 
@@ -133,7 +134,8 @@ class Qemu:
 
     def identity(self) -> dict[str, str]:
         """Return version, accelerator, CPU model and boot arguments: a saved state fits nothing else."""
-        cpu = _host_cpu() if self.accelerator == "kvm" else "max"
+        # TCG's guests see the host's time-stamp counter, so even there the host's model counts.
+        cpu = _host_cpu() if self.accelerator == "kvm" else f"max on {_cpu_fields().get('model name')}"
         return {"engine": self.name, "version": version(), "accelerator": self.accelerator, "cpu": cpu,
                 "arguments": " ".join([COMMAND_LINE, *self._machine("ram", share=True)])}  # fmt: skip
 
@@ -163,6 +165,8 @@ class Qemu:
     def boot(self, boot: Boot, folder: Path, *, probe: bool = False) -> QemuVm:
         """Boot a guest with its memory in ``folder/ram``; ``probe`` boots kernel and initramfs only."""
         command_line = COMMAND_LINE + (" microsim.probe" if probe else "")
+        if self.accelerator == "tcg" and (khz := tsc.khz()):
+            command_line += f" tsc_early_khz={khz}"
         return QemuVm([*self._arguments(boot, folder / RAM, share=True), "-append", command_line], [])
 
     def save(self, vm: Vm, folder: Path) -> None:
@@ -218,8 +222,13 @@ def _wait_migrated(qmp: Qmp) -> None:
             raise EngineError(f"QEMU reports: migration {status}")
 
 
+@functools.cache
+def _cpu_fields() -> dict[str, str]:
+    """Return the first processor's fields of /proc/cpuinfo."""
+    first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
 def _host_cpu() -> str:
-    with open("/proc/cpuinfo") as file:
-        fields = dict(line.split(":", 1) for line in file.read().split("\n\n")[0].splitlines() if ":" in line)
-    values = {key.strip(): value.strip() for key, value in fields.items()}
-    return "|".join(values.get(key, "") for key in ("model name", "stepping", "microcode", "flags"))
+    return "|".join(_cpu_fields().get(key, "") for key in ("model name", "stepping", "microcode", "flags"))

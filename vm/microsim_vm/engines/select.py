@@ -33,9 +33,7 @@ class Choice:
         return f"{text}: {self.reason}" if self.reason else text
 
 
-def choose(
-    engine: str, accelerator: str, isolation: str, *, probe: Boot, cache: Cache, progress: Progress
-) -> Choice:
+def choose(engine: str, accelerator: str, isolation: str, *, probe: Boot, cache: Cache, progress: Progress) -> Choice:
     """Return the strongest engine that works here; an explicit choice is never replaced by another.
 
     Args:
@@ -73,7 +71,7 @@ def choose(
             )  # fmt: skip
         else:
             choice = Choice(qemu.Qemu("tcg"), f"no KVM: {why_not}")
-    if ISOLATIONS.index(choice.engine.isolation) > ISOLATIONS.index(isolation):  # type: ignore[arg-type]
+    if ISOLATIONS.index(choice.engine.isolation) > ISOLATIONS.index(isolation):
         raise EngineUnavailableError(
             f"isolation {isolation!r} was asked for; the best that works here is {choice.line()}",
             hint="run on a machine with working KVM, or accept less with --microsim-isolation",

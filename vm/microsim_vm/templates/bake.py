@@ -199,5 +199,3 @@ def _config(template: Template) -> dict[str, Any]:
         "world": None if template.world is None else msgspec.to_builtins(template.world),
         "processes": msgspec.to_builtins(template.processes),
     }
-
-

@@ -72,9 +72,7 @@ _UNSUPPORTED = {
 _GPU_EXTRA = re.compile(r"(and-)?(cuda|rocm|tpu|gpu)", re.ASCII)
 _GPU_LOCAL_VERSION = re.compile(r"==\s*[^;,\s+]+\+(cu|rocm|xpu)", re.ASCII)
 _GPU_DEBIAN = re.compile(r"(nvidia-|libnvidia-|libcuda|cuda-|libcudart)", re.ASCII)
-_PHOTOREAL_COMMAND = re.compile(
-    r"(^|[/\s])(CarlaU[EN]\w*|isaac-sim|isaaclab|UnrealEditor|UE4Editor)", re.ASCII
-)
+_PHOTOREAL_COMMAND = re.compile(r"(^|[/\s])(CarlaU[EN]\w*|isaac-sim|isaaclab|UnrealEditor|UE4Editor)", re.ASCII)
 
 
 class Complaint(ValueError):
@@ -116,9 +114,7 @@ def requirement(text: str) -> None:
         )
     pins = list(parsed.specifier)
     if len(pins) != 1 or pins[0].operator != "==" or pins[0].version.endswith(".*"):
-        version = next(
-            (pin.version.removesuffix(".*") for pin in pins if pin.version[:1].isdigit()), "VERSION"
-        )
+        version = next((pin.version.removesuffix(".*") for pin in pins if pin.version[:1].isdigit()), "VERSION")
         raise Complaint(
             f"requirement {text!r} is not pinned to one version",
             f'pin it with ==: "{parsed.name}{extras}=={version}" (the version you tested with)',
@@ -137,9 +133,7 @@ def _supported(text: str, parsed: Requirement) -> None:
         (why for known, why in _UNSUPPORTED.items() if name == known or _starts(name, known)),
         "",
     )
-    if not reason and (
-        any(_GPU_EXTRA.match(extra) for extra in parsed.extras) or _GPU_LOCAL_VERSION.search(text)
-    ):
+    if not reason and (any(_GPU_EXTRA.match(extra) for extra in parsed.extras) or _GPU_LOCAL_VERSION.search(text)):
         reason = _GPU
     if reason:
         instead = _HARDWARE_INSTEAD if reason is _HARDWARE else _GPU_INSTEAD
@@ -168,9 +162,7 @@ def debian_package(text: str) -> None:
 def suite(text: str) -> None:
     """Accept a Debian suite that the bake knows."""
     if text not in SUITES:
-        raise Complaint(
-            f"Debian suite {text!r} is not supported by this version", f"write {' or '.join(SUITES)}"
-        )
+        raise Complaint(f"Debian suite {text!r} is not supported by this version", f"write {' or '.join(SUITES)}")
 
 
 def gymnasium_id(text: str) -> None:
@@ -199,17 +191,13 @@ def factory(text: str) -> None:
 def command(text: str) -> None:
     """Accept a word of a command, or a whole shell command."""
     if _PHOTOREAL_COMMAND.search(text):
-        raise Complaint(
-            f"{text!r} cannot run here: {_PHOTOREAL}; {OUT_OF_SCOPE}", _GPU_INSTEAD, unsupported=True
-        )
+        raise Complaint(f"{text!r} cannot run here: {_PHOTOREAL}; {OUT_OF_SCOPE}", _GPU_INSTEAD, unsupported=True)
 
 
 def network(text: str) -> None:
     """Accept the networks that this version can give a rollout."""
     if text in ("island", "egress"):
-        raise Complaint(
-            f"network {text!r} is not supported by this version yet", "write none, or leave it out"
-        )
+        raise Complaint(f"network {text!r} is not supported by this version yet", "write none, or leave it out")
     if text != "none":
         raise Complaint(f"{text!r} is not a kind of network", "write none, or leave it out")
 
@@ -242,9 +230,7 @@ def extends(text: str) -> None:
     if is_path(text):
         relative_path(text)
     elif not re.fullmatch(NAME, text):
-        raise Complaint(
-            f"{text!r} is neither a template's name nor a path", 'write "warehouse" or "../warehouse"'
-        )
+        raise Complaint(f"{text!r} is neither a template's name nor a path", 'write "warehouse" or "../warehouse"')
 
 
 def is_path(text: str) -> bool:

@@ -39,8 +39,7 @@ def fields(node: Mapping, struct: type[msgspec.Struct], where: str = "") -> dict
             place = f" in {where}" if where else ""
             refuse(scalar, Complaint(f"unknown key {key!r}{place}", _choices("key", key, known)))
     return {
-        key: _value(value, known[key].type, f"{where}.{key}" if where else key)
-        for key, value in node.values.items()
+        key: _value(value, known[key].type, f"{where}.{key}" if where else key) for key, value in node.values.items()
     }
 
 
@@ -77,25 +76,17 @@ def _value(node: Node, kind: inspect.Type, where: str) -> Any:
         mapping = _mapping(node, where)
         for key in mapping.keys.values():
             _text(key, kind.key_type, f"key {key.text!r} of {where}")
-        return {
-            key: _value(value, kind.value_type, f"{where}.{key}") for key, value in mapping.values.items()
-        }
+        return {key: _value(value, kind.value_type, f"{where}.{key}") for key, value in mapping.values.items()}
     if isinstance(kind, inspect.VarTupleType):
         if not isinstance(node, Sequence):
-            refuse(
-                node, Complaint(f"{where} must be {meaning or 'a list'}, not {_name(node)}", "write [a, b]")
-            )
+            refuse(node, Complaint(f"{where} must be {meaning or 'a list'}, not {_name(node)}", "write [a, b]"))
         if len(node.items) < (kind.min_length or 0):
             refuse(node, Complaint(f"{where} is empty, and must be {meaning}"))
-        return tuple(
-            _value(item, kind.item_type, f"{where}[{index}]") for index, item in enumerate(node.items)
-        )
+        return tuple(_value(item, kind.item_type, f"{where}[{index}]") for index, item in enumerate(node.items))
     if isinstance(kind, inspect.AnyType):
         return _free(node, where)
     if not isinstance(node, Scalar):
-        expected = meaning or (
-            "a number" if isinstance(kind, inspect.IntType | inspect.FloatType) else "text"
-        )
+        expected = meaning or ("a number" if isinstance(kind, inspect.IntType | inspect.FloatType) else "text")
         refuse(node, Complaint(f"{where} must be {expected}, not {_name(node)}"))
     if isinstance(kind, inspect.IntType | inspect.FloatType):
         return _bounded(node, _number(node, kind, where, meaning), kind, where, meaning)
@@ -147,9 +138,7 @@ def _checked(node: Scalar, kind: inspect.Type, where: str, meaning: str, check: 
         value = f"{node.text!r} is" if node.text else "an empty value is"
         refuse(
             node,
-            Complaint(
-                f"{value} read as {node.reading}, and {where} is text", f"quote it: {leaf} {node.quoted}"
-            ),
+            Complaint(f"{value} read as {node.reading}, and {where} is text", f"quote it: {leaf} {node.quoted}"),
         )
     if check is not None:
         try:
@@ -182,9 +171,7 @@ def _number(node: Scalar, kind: inspect.Type, where: str, meaning: str) -> int |
         leaf = where.rpartition(".")[2]
         refuse(
             node,
-            Complaint(
-                f"{where} must be {meaning}, not {_name(node)}", f"remove the quotes: {leaf}: {node.text}"
-            ),
+            Complaint(f"{where} must be {meaning}, not {_name(node)}", f"remove the quotes: {leaf}: {node.text}"),
         )
     if not node.plain or not form.fullmatch(node.text):
         hint = "write it in plain decimal digits" if node.reading and node.text else ""

@@ -154,9 +154,7 @@ def of_folder(folder: Path, label: str, *, own: bool) -> Iterator[InputFile]:
                     "keep only the world in it: all of it is copied into the image",
                 )
             if not child.name.isprintable():
-                raise Complaint(
-                    f"file name {child.name!r} in {current} is not printable text", "rename the file"
-                )
+                raise Complaint(f"file name {child.name!r} in {current} is not printable text", "rename the file")
             yield InputFile(f"{prefix}/{child.name}", path, _mode(_status(path, root)))
 
 
@@ -182,9 +180,7 @@ def _status(path: Path, root: Path) -> os.stat_result:
 
 def _regular(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise Complaint(
-            f"{path} is not a regular file (a pipe, socket or device)", "remove it from the template"
-        )
+        raise Complaint(f"{path} is not a regular file (a pipe, socket or device)", "remove it from the template")
 
 
 def _mode(status: os.stat_result) -> int:

@@ -71,9 +71,7 @@ def load_template(path: Path, directories: Sequence[Path] | None = None) -> Temp
     if path.is_dir():
         path = path / TEMPLATE_FILE
     if path.name != TEMPLATE_FILE:
-        raise TemplateError(
-            f"{path}:1: a template's file is called {TEMPLATE_FILE}", hint="give the folder it is in"
-        )
+        raise TemplateError(f"{path}:1: a template's file is called {TEMPLATE_FILE}", hint="give the folder it is in")
     if directories is None:
         directories = (path.parent.parent, search.shipped_templates_dir())
     chain = _chain(path, directories)
@@ -102,9 +100,7 @@ def _chain(path: Path, directories: Sequence[Path]) -> list[_Read]:
             details = f"{trail}\n{problem.details}".rstrip()
             refuse(where, Complaint(f"extends {extends!r}: {problem.what}", problem.hint), details)
         if parent.resolve() in {file.path.resolve() for file in chain}:
-            refuse(
-                where, Complaint(f"extends {extends!r} goes in a circle: {trail}", "remove one of the links")
-            )
+            refuse(where, Complaint(f"extends {extends!r} goes in a circle: {trail}", "remove one of the links"))
         chain.append(_read(parent, trail))
     return chain
 
@@ -142,9 +138,7 @@ def _read(path: Path, trail: str) -> _Read:
 def _check_name(file: _Read, name: str | None) -> None:
     folder = file.path.parent.name
     if name is None:
-        refuse(
-            file.node, Complaint("the template has no name", f"add name: {folder} (the name of its folder)")
-        )
+        refuse(file.node, Complaint("the template has no name", f"add name: {folder} (the name of its folder)"))
     if name != folder:
         refuse(
             file.node.values["name"],
@@ -165,11 +159,7 @@ def _merge(parent: Mapping, child: Mapping, *, top: bool = True) -> Mapping:
             keys.pop(name, None)
     for key, value in child.values.items():
         above = values.get(key)
-        if (
-            isinstance(value, Mapping)
-            and isinstance(above, Mapping)
-            and not (top and _other_kind(key, above, value))
-        ):
+        if isinstance(value, Mapping) and isinstance(above, Mapping) and not (top and _other_kind(key, above, value)):
             value = _merge(above, value, top=False)
         values[key] = value
         keys[key] = child.keys[key]
@@ -242,9 +232,7 @@ def _check_world(template: Template, node: Node, labels: Iterable[str]) -> None:
     if world.factory is not None:
         _check_module(world.factory.partition(":")[0], template, node.values["factory"], labels)
     elif world.gymnasium is None:
-        refuse(
-            node, Complaint("world has no factory", 'add factory: "world:make", or gymnasium: "Pendulum-v1"')
-        )
+        refuse(node, Complaint("world has no factory", 'add factory: "world:make", or gymnasium: "Pendulum-v1"'))
 
 
 def _check_module(module: str, template: Template, node: Node, labels: Iterable[str]) -> None:

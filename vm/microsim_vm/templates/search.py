@@ -92,8 +92,6 @@ def absolute(path: Path) -> Path:
 
 def _folders(directory: Path) -> list[Path]:
     try:
-        return sorted(
-            folder for folder in absolute(directory).iterdir() if (folder / TEMPLATE_FILE).is_file()
-        )
+        return sorted(folder for folder in absolute(directory).iterdir() if (folder / TEMPLATE_FILE).is_file())
     except OSError:
         return []

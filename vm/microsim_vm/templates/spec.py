@@ -34,9 +34,7 @@ Name = Annotated[
 Identifier = Annotated[str, Meta(pattern=r"\A[^\W\d]\w*\Z", description="a Python identifier")]
 EnvName = Annotated[
     str,
-    Meta(
-        pattern=r"\A[A-Za-z_][A-Za-z0-9_]*\Z", description="letters, digits and _, not starting with a digit"
-    ),
+    Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]*\Z", description="letters, digits and _, not starting with a digit"),
 ]
 Suite = Annotated[str, Meta(extra={"check": checks.suite})]
 DebianPackage = Annotated[str, Meta(extra={"check": checks.debian_package})]
@@ -51,9 +49,7 @@ KernelPackage = Annotated[
 Factory = Annotated[str, Meta(extra={"check": checks.factory})]
 GymnasiumId = Annotated[str, Meta(extra={"check": checks.gymnasium_id})]
 Word = Annotated[str, Meta(min_length=1, description="text", extra={"check": checks.command})]
-Arguments = Annotated[
-    tuple[Word, ...], Meta(min_length=1, description="a command: one shell line, or a list")
-]
+Arguments = Annotated[tuple[Word, ...], Meta(min_length=1, description="a command: one shell line, or a list")]
 Network = Annotated[str, Meta(extra={"check": checks.network})]
 Extends = Annotated[str, Meta(extra={"check": checks.extends})]
 Seconds = Annotated[float, Meta(gt=0, le=86400, description="seconds, more than 0 and at most 86400")]
@@ -118,9 +114,7 @@ class MachineShape(_Part, frozen=True):
     """The size of the microVM."""
 
     vcpus: Annotated[int, Meta(ge=1, le=64, description="a whole number from 1 to 64")] = 1
-    memory_mib: Annotated[
-        int, Meta(ge=128, le=65536, description="a whole number of MiB from 128 to 65536")
-    ] = 512
+    memory_mib: Annotated[int, Meta(ge=128, le=65536, description="a whole number of MiB from 128 to 65536")] = 512
 
 
 class WorldSpec(_Part, frozen=True):
@@ -161,9 +155,7 @@ class ControllerLimits(_Part, frozen=True):
     """
 
     wall_time_s: Seconds = 120.0
-    memory_mib: Annotated[
-        int, Meta(ge=16, le=65536, description="a whole number of MiB from 16 to 65536")
-    ] = 256
+    memory_mib: Annotated[int, Meta(ge=16, le=65536, description="a whole number of MiB from 16 to 65536")] = 256
     processes: Annotated[int, Meta(ge=1, le=4096, description="a whole number from 1 to 4096")] = 32
     output_bytes: Annotated[
         int, Meta(ge=1024, le=1 << 26, description="a whole number of bytes from 1024 to 67108864")
@@ -227,9 +219,7 @@ class Template(Document, frozen=True, kw_only=True):
             "processes": self.processes,
             "network": self.network,
         }
-        text = json.dumps(
-            msgspec.to_builtins(settings), sort_keys=True, separators=(",", ":"), allow_nan=False
-        )
+        text = json.dumps(msgspec.to_builtins(settings), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return text.encode("ascii")
 
     @staticmethod

@@ -26,7 +26,8 @@ RECIPE = 1
 VENV = "opt/venv"
 TIMEOUT_S = 900.0
 # Newest first; Debian 12's glibc is 2.36, and pip takes each tag literally.
-PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in range(36, 16, -1)) + (
+PLATFORMS = (
+    *(f"manylinux_2_{minor}_x86_64" for minor in range(36, 16, -1)),
     "manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64",
 )  # fmt: skip
 

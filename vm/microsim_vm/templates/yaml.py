@@ -205,9 +205,7 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    self._refuse(
-                        event, "a second document", "keep one template per file: remove the line ---"
-                    )
+                    self._refuse(event, "a second document", "keep one template per file: remove the line ---")
                 if event.version or event.tags:
                     self._refuse(event, "a directive", "remove the line that starts with %")
             if isinstance(event, yaml.AliasEvent):
@@ -219,9 +217,7 @@ class _Builder:
             if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
                 self._refuse(event, f"anchor &{event.anchor}", "anchors are not supported: remove it")
             if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
-                self._refuse(
-                    event, f"tag {event.tag}", "tags are not supported: remove it, or quote the text"
-                )
+                self._refuse(event, f"tag {event.tag}", "tags are not supported: remove it, or quote the text")
             if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent | yaml.CollectionEndEvent):
                 yield event
 
@@ -249,9 +245,7 @@ class _Builder:
             if not isinstance(key, Scalar):
                 refuse(key, Complaint("a key that is not text", "write keys as plain text"))
             if key.reading:
-                refuse(
-                    key, Complaint(f"key {key.text!r} is read as {key.reading}", f"quote it: {key.quoted}:")
-                )
+                refuse(key, Complaint(f"key {key.text!r} is read as {key.reading}", f"quote it: {key.quoted}:"))
             if key.text in keys:
                 refuse(
                     key,
