@@ -1,0 +1,19 @@
+"""The trap that forked simulators set, shown on purpose: this test must fail. It is collected only when named.
+
+    pytest example_tests/trap_unseeded.py
+
+A forked microVM inherits its parent's random state. With `reseed=False` the plugin leaves it that way, for this
+test alone: every fork draws the same numbers, all eight seeds replay one episode, each of them passes, and the
+average looks great. The gate over the group notices that eight results are one, and fails it.
+"""
+
+import pytest
+
+
+@pytest.mark.microsim(world="cartpole", reseed=False)
+@pytest.mark.seeds(range(8))
+def test_every_seed_replays_the_same_episode(rollout):
+    first_draw = rollout.exec(["python3", "-c", "import os; print(os.urandom(8).hex())"], check=True).stdout.strip()
+    print(f"seed {rollout.seed}: first 8 bytes from the kernel's generator: {first_draw}")
+    episode = rollout.run("controllers/balance.py", max_steps=100)
+    assert episode.metrics["balanced_steps"] == 100
