@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -13,37 +15,64 @@ from microsim_vm import owner, runtime
 from microsim_vm.errors import MemoryBudgetError
 
 ENGINE_MIB = 96  # what the engine's own process uses beside the guest's memory
+CGROUPS = Path("/sys/fs/cgroup")
 SHARE = 0.85  # of the machine's (or the control group's) memory; the rest is for everything else
 WAIT_S = 600.0
 
 
-def limit_mib() -> int:
-    """Return how much memory this process may count on: the machine's or its control group's, MiB."""
-    limits = [psutil.virtual_memory().total]
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, group = line.split(":", 2)
-        if controllers == "":
-            limits += _limits_above(Path("/sys/fs/cgroup"), group, "memory.max")
-        elif "memory" in controllers.split(","):
-            limits += _limits_above(Path("/sys/fs/cgroup/memory"), group, "memory.limit_in_bytes")
-    return min(limits) >> 20
+class Pool(NamedTuple):
+    """Memory that a set of guests shares: the machine's, or that of a control group.
+
+    Attributes:
+        budget_mib: What all guests in it may use together.
+        group: The control group's folder; None for the machine.
+    """
+
+    budget_mib: int
+    group: Path | None
+
+    def holds(self, process: owner.Process) -> bool:
+        """Tell whether the guests of a process live in this pool."""
+        return self.group is None or self.group in _groups(process.pid)
 
 
-def _limits_above(root: Path, group: str, name: str) -> list[int]:
-    """Return the limits of a group and of all groups around it."""
+def pools() -> list[Pool]:
+    """Return the pools that a guest started by this process would live in, the machine first."""
+    found = [Pool(_share(psutil.virtual_memory().total), None)]
+    for group in _groups(os.getpid()):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with contextlib.suppress(OSError, ValueError):  # not a group's file, or "max"
+                found.append(Pool(_share(int((group / name).read_text())), group))
+    return found
+
+
+def _share(limit_bytes: int) -> int:
+    return int((limit_bytes >> 20) * SHARE)
+
+
+def _groups(pid: int) -> list[Path]:
+    """Return the folders of a process's memory control group and of all groups around it."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return []
     found = []
-    path = root / group.lstrip("/")
-    while True:
-        with contextlib.suppress(OSError, ValueError):
-            found.append(int((path / name).read_text()))
-        if path == root or root not in path.parents:
-            return found
-        path = path.parent
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if controllers == "":
+            root = CGROUPS
+        elif "memory" in controllers.split(","):
+            root = CGROUPS / "memory"
+        else:
+            continue
+        group = root / name.lstrip("/")
+        found += [group, *(above for above in group.parents if above.is_relative_to(root))]
+    return found
 
 
 def budget_mib() -> int:
-    """Return what all guests of this user may use together, MiB."""
-    return int(limit_mib() * SHARE)
+    """Return what this process's guests may use at most, MiB, were there no others."""
+    return min(pool.budget_mib for pool in pools())
 
 
 @contextlib.contextmanager
@@ -59,10 +88,12 @@ def admitted(memory_mib: int, label: str, *, wait_s: float = WAIT_S) -> Iterator
         MemoryBudgetError: It can never fit, or nothing was freed within ``wait_s``.
     """
     need = memory_mib + ENGINE_MIB
-    budget = budget_mib()
-    if need > budget:
+    shared = pools()
+    smallest = min(shared, key=lambda pool: pool.budget_mib)
+    if need > smallest.budget_mib:
         raise MemoryBudgetError(
-            f"out of memory budget: a guest of {memory_mib} MiB needs {need} MiB, the budget is {budget} MiB",
+            f"out of memory budget: a guest of {memory_mib} MiB needs {need} MiB, "
+            f"the budget is {smallest.budget_mib} MiB",
             hint="lower machine.memory_mib in the template, or give the machine or its control group more memory",
         )
     record = runtime.GuestRecord(owner.Process.current(), need, label)
@@ -70,18 +101,29 @@ def admitted(memory_mib: int, label: str, *, wait_s: float = WAIT_S) -> Iterator
     while True:
         with runtime.locked() as path:
             live = [other for _, other in runtime.records(path) if other.owner.alive()]
-            promised = sum(other.memory_mib for other in live)
-            if promised + need <= budget:
+            full = next((pool for pool in shared if _promised(pool, live) + need > pool.budget_mib), None)
+            if full is None:
                 file = runtime.new_record(path, record)
                 break
         if time.monotonic() > deadline:
-            raise MemoryBudgetError(
-                f"out of memory budget: {len(live)} live guests hold {promised} of {budget} MiB, and {need} MiB "
-                f"did not become free within {wait_s:g} s",
-                hint="run fewer workers, close forks that are no longer needed, or lower machine.memory_mib",
-            )
+            raise _timed_out(full, live, need, wait_s)
         time.sleep(0.05)
     try:
         yield file, record
     finally:
         file.unlink(missing_ok=True)
+
+
+def _promised(pool: Pool, live: list[runtime.GuestRecord]) -> int:
+    return sum(guest.memory_mib for guest in live if pool.holds(guest.owner))
+
+
+def _timed_out(pool: Pool, live: list[runtime.GuestRecord], need: int, wait_s: float) -> MemoryBudgetError:
+    guests = sorted(f"{guest.label} (process {guest.owner.pid})" for guest in live if pool.holds(guest.owner))
+    more = [f"... and {len(guests) - 20} more"] if len(guests) > 20 else []
+    return MemoryBudgetError(
+        f"out of memory budget: {len(guests)} live guests hold {_promised(pool, live)} of {pool.budget_mib} MiB, "
+        f"and {need} MiB did not become free within {wait_s:g} s",
+        hint="run fewer workers, close forks that are no longer needed, or lower machine.memory_mib",
+        details="\n".join([*guests[:20], *more]),
+    )

@@ -7,10 +7,11 @@ readers: the reaper, which removes what dead owners left, and admission, which a
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
-import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,9 @@ import msgspec
 
 from microsim_vm import owner as owners
 from microsim_vm.cache import Cache
+from microsim_vm.errors import EngineError
+
+OWNERLESS_S = 600.0
 
 
 class GuestRecord(msgspec.Struct, frozen=True):
@@ -40,11 +44,18 @@ class GuestRecord(msgspec.Struct, frozen=True):
 
 def folder() -> Path:
     """Return this user's runtime directory, short, private, created."""
+    # Not $TMPDIR: sessions with different ones still share the host's memory, and each other's leftovers.
     base = os.environ.get("XDG_RUNTIME_DIR")
-    path = Path(base, "microsim") if base else Path(tempfile.gettempdir(), f"microsim-{os.geteuid()}")
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.stat().st_uid != os.geteuid():
-        raise PermissionError(f"{path} belongs to somebody else")
+    path = Path(base, "microsim") if base else Path(f"/tmp/microsim-{os.geteuid()}")
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.lstat().st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to somebody else")
+    except OSError as error:
+        raise EngineError(
+            f"the runtime folder {path} cannot be used: {error.strerror}",
+            hint="set XDG_RUNTIME_DIR to a folder of your own",
+        ) from error
     return path
 
 
@@ -89,6 +100,9 @@ def _write(file: Path, record: GuestRecord) -> None:
 def reap(cache: Cache) -> list[str]:
     """Remove what processes that are gone left behind; everything else stays untouched.
 
+    What has no readable owner lost it in the moment between its creation and its record; it goes once it is
+    older than that moment can last.
+
     Returns:
         One line per thing removed.
     """
@@ -102,9 +116,19 @@ def reap(cache: Cache) -> list[str]:
                     os.kill(record.vmm.pid, signal.SIGKILL)
                 removed.append(f"guest process {record.vmm.pid} ({record.label})")
             file.unlink(missing_ok=True)
+        for partial in path.glob("*.partial"):
+            if _old(partial):
+                partial.unlink(missing_ok=True)
     for staging in cache.folder("staging").iterdir():
         holder = owners.read(staging)
-        if holder is not None and not holder.alive():
+        if _old(staging) if holder is None else not holder.alive():
             shutil.rmtree(staging, ignore_errors=True)
             removed.append(f"half-written {staging.name}")
     return removed
+
+
+def _old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > OWNERLESS_S
+    except FileNotFoundError:  # its owner finished with it
+        return False

@@ -12,6 +12,7 @@ import msgspec
 from microsim_vm import digests, owner
 from microsim_vm.cache import Cache
 from microsim_vm.engines.base import Boot, Engine
+from microsim_vm.errors import SnapshotError
 from microsim_vm.templates.bake import Image
 from microsim_vm.templates.spec import MachineShape
 
@@ -119,6 +120,24 @@ def load(cache: Cache, key: str) -> Snapshot | None:
         return None
     os.utime(folder)  # the folder's time is when it was last used
     return Snapshot(folder, manifest)
+
+
+def use(snapshot: Snapshot) -> None:
+    """Mark a snapshot as in use, so that it is not pruned while a long session forks it.
+
+    Raises:
+        SnapshotError: Its files are gone.
+    """
+    try:
+        os.utime(snapshot.directory)
+        for name in snapshot.manifest.files:
+            os.stat(snapshot.directory / name)
+    except FileNotFoundError:
+        raise SnapshotError(
+            f"the snapshot of {snapshot.manifest.template} is gone from {snapshot.directory}",
+            cause="the cache was emptied while this session was using it",
+            hint="start again: it is warmed up anew",
+        ) from None
 
 
 def _touched(path: Path, record: FileRecord) -> bool:

@@ -6,7 +6,7 @@ import functools
 import os
 import subprocess
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from microsim_vm import tools
 
@@ -32,4 +32,16 @@ def child(argv: Sequence[str], *, pass_fds: Sequence[int] = ()) -> subprocess.Po
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
 
-    return _spawner(os.getpid()).submit(start).result()
+    future = _spawner(os.getpid()).submit(start)
+    try:
+        return future.result()
+    except BaseException:  # Ctrl-C while the child starts: nobody would hold it
+        future.add_done_callback(_discard)
+        raise
+
+
+def _discard(future: Future[subprocess.Popen[bytes]]) -> None:
+    if not future.cancelled() and future.exception() is None:
+        process = future.result()
+        process.kill()
+        process.communicate()

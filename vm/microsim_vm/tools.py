@@ -25,6 +25,7 @@ PACKAGES = {
     "dpkg-deb": "dpkg",
     "cpio": "cpio",
     "setpriv": "util-linux",
+    "unshare": "util-linux",
     "apt-get": "apt",
 }
 
@@ -52,6 +53,15 @@ def need(*programs: str) -> str:
             hint=f"run: {install_command(*missing)}",
         )
     return found[programs[0]] or programs[0]
+
+
+def contained() -> list[str]:
+    """Return the words in front of a command that must leave neither processes nor mounts, however we die."""
+    killed_with_us = [need("setpriv"), "--pdeathsig", "KILL"]
+    namespaces = [need("unshare"), "--mount", "--mount-proc", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*namespaces, "true"], capture_output=True, check=False).returncode != 0:
+        return killed_with_us  # not root: what needs namespaces makes its own
+    return killed_with_us + namespaces
 
 
 def run(
@@ -102,7 +112,7 @@ def run(
     if rest:
         lines.append(rest.decode("utf-8", "replace"))
     if code != 0:
-        raise BakeError(f"{what} failed: {os.path.basename(argv[0])} exited with {code}", details="\n".join(lines))
+        raise BakeError(f"{what} failed with exit status {code}", details="\n".join(lines))
     return "\n".join(lines)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +85,7 @@ class WarmWorld:
         Raises:
             SeedError: No usable seed.
             MemoryBudgetError: Other guests hold the memory.
+            SnapshotError: Somebody emptied the cache.
             EngineError: The engine or the guest failed.
         """
         seed = checked(seed)
@@ -91,6 +93,7 @@ class WarmWorld:
             memory = self.template.machine.memory_mib
             label = f"{self.template.name} seed {seed}"
             file, record = stack.enter_context(admission.admitted(memory, label))
+            snapshots.use(self.snapshot)
             started = time.monotonic()
             vm = self._engine.fork(self._boot, self.snapshot.directory)
             stack.callback(vm.kill)
@@ -131,17 +134,30 @@ class WarmWorld:
         source = path.read_bytes()
         chosen = [checked(seed) for seed in seeds]
 
+        live: set[Machine] = set()
+        stopped = threading.Event()
+
         def run(seed: int) -> EpisodeRecord:
             with self.fork(seed) as machine:
-                return machine.run_episode(source, filename=path.name, max_steps=max_steps)
+                live.add(machine)
+                try:
+                    if stopped.is_set():
+                        raise CancelledError
+                    return machine.run_episode(source, filename=path.name, max_steps=max_steps)
+                finally:
+                    live.discard(machine)
 
         with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
             futures = [pool.submit(run, seed) for seed in chosen]
             try:
                 return [future.result() for future in futures]
-            finally:
+            except BaseException:  # Ctrl-C above all: the pool waits for its threads, and they for their guests
+                stopped.set()
                 for future in futures:
                     future.cancel()
+                for machine in list(live):
+                    machine.close()
+                raise
 
     def close(self) -> None:
         """Release the world. The snapshot stays on disk for the next session."""
@@ -162,6 +178,7 @@ def warm(template: Template, options: Options, progress: Progress) -> WarmWorld:
         WarmUpError: The world cannot be loaded.
         MissingToolError: A program is not installed; the hint is the install command.
     """
+    select.check(options.engine, options.accel, options.isolation)
     cache = Cache(options.cache_dir)
     for line in runtime.reap(cache):
         progress(f"removed what a dead process had left: {line}")

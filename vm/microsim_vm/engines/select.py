@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from microsim_vm import digests, owner
+from microsim_vm import digests, owner, tools
 from microsim_vm.cache import Cache
 from microsim_vm.engines import qemu
 from microsim_vm.engines.base import ISOLATIONS, Boot, Engine
-from microsim_vm.errors import EngineUnavailableError, MicrosimError
+from microsim_vm.errors import BootError, EngineUnavailableError, MicrosimError
 from microsim_vm.templates.initramfs import PROBE_MARKER
 from microsim_vm.tools import Progress
 
@@ -33,6 +33,26 @@ class Choice:
         return f"{text}: {self.reason}" if self.reason else text
 
 
+def check(engine: str, accelerator: str, isolation: str) -> None:
+    """Refuse what can be refused without trying, before minutes go into an image.
+
+    Raises:
+        EngineUnavailableError: A name is unknown.
+        MissingToolError: QEMU is not installed.
+    """
+    if engine not in ENGINES:
+        raise EngineUnavailableError(f"unknown engine {engine!r}", hint=f"known engines: {', '.join(ENGINES)}")
+    if accelerator not in ACCELERATORS:
+        raise EngineUnavailableError(
+            f"unknown accelerator {accelerator!r}", hint=f"known accelerators: {', '.join(ACCELERATORS)}"
+        )
+    if isolation not in ISOLATIONS:
+        raise EngineUnavailableError(
+            f"unknown isolation level {isolation!r}", hint=f"known levels, strongest first: {', '.join(ISOLATIONS)}"
+        )
+    tools.need("qemu-system-x86_64", "setpriv")
+
+
 def choose(engine: str, accelerator: str, isolation: str, *, probe: Boot, cache: Cache, progress: Progress) -> Choice:
     """Return the strongest engine that works here; an explicit choice is never replaced by another.
 
@@ -48,16 +68,7 @@ def choose(engine: str, accelerator: str, isolation: str, *, probe: Boot, cache:
         EngineUnavailableError: What was asked for does not work here, or is weaker than ``isolation``.
         MissingToolError: QEMU is not installed.
     """
-    if engine not in ENGINES:
-        raise EngineUnavailableError(f"unknown engine {engine!r}", hint=f"known engines: {', '.join(ENGINES)}")
-    if accelerator not in ACCELERATORS:
-        raise EngineUnavailableError(
-            f"unknown accelerator {accelerator!r}", hint=f"known accelerators: {', '.join(ACCELERATORS)}"
-        )
-    if isolation not in ISOLATIONS:
-        raise EngineUnavailableError(
-            f"unknown isolation level {isolation!r}", hint=f"known levels, strongest first: {', '.join(ISOLATIONS)}"
-        )
+    check(engine, accelerator, isolation)
     if accelerator == "tcg":
         choice = Choice(qemu.Qemu("tcg"), "TCG was asked for")
     else:
@@ -104,8 +115,8 @@ def probe_kvm(probe: Boot, cache: Cache, progress: Progress) -> str:
 def _boot_probe(probe: Boot, folder: Path) -> str:
     try:
         vm = qemu.Qemu("kvm").boot(probe, folder, probe=True)
-    except MicrosimError as error:
-        return f"QEMU did not start with KVM ({(error.details or error.cause).strip().splitlines()[-1][:120]})"
+    except BootError as error:
+        return f"QEMU did not start with KVM ({(error.details.strip() or error.cause).splitlines()[-1][:120]})"
     console = ""
     deadline = time.monotonic() + PROBE_TIMEOUT_S
     try:

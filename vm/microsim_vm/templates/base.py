@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -25,12 +26,15 @@ EXTRA_DEBS = ("busybox-static",)
 # The guest's own programs are Python; wheels (manylinux) count on the system's C++ library.
 GUEST_PACKAGES = ("python3", "libstdc++6")
 
-# Runs inside mmdebstrap's (possibly unprivileged) namespace: only there are the files owned by root.
+# Runs inside mmdebstrap's (possibly unprivileged) namespace: only there are the files owned by root. An
+# unprivileged one can reach no folder of ours, so it works inside the root and mmdebstrap copies the result out.
+OUT = "microsim-out"
 HOOK = r"""
 set -eu
-root="$1"; out="$2"; shift 2
+root="$1"; set -- @PACKAGES@
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
-cd "$out"
+mkdir "$root/@OUT@"
+cd "$root/@OUT@"
 dpkg-query --admindir="$root/var/lib/dpkg" -W -f '${Package}=${Version}\n' | sort > installed.txt
 xargs apt-cache show < installed.txt | grep -E '^(Package|Version|SHA256):' > index.txt
 apt-get download -q "$@"
@@ -40,7 +44,7 @@ rm -rf "$root"/var/log/* "$root"/var/cache/* "$root"/var/lib/apt/* "$root"/etc/a
     "$root"/var/lib/dpkg/*-old "$root"/etc/machine-id "$root"/etc/resolv.conf "$root"/etc/dpkg/dpkg.cfg.d/99mmdebstrap
 echo microsim > "$root/etc/hostname"
 printf '127.0.0.1 localhost\n::1 localhost\n' > "$root/etc/hosts"
-mkfs.erofs -d0 -x-1 -T"$SOURCE_DATE_EPOCH" -U"$EROFS_UUID" --exclude-regex='^(dev|proc|sys|run|tmp)/.+' \
+mkfs.erofs -d0 -x-1 -T"$SOURCE_DATE_EPOCH" -U"$EROFS_UUID" --exclude-regex='^(@OUT@$|(dev|proc|sys|run|tmp)/.+)' \
     base.erofs "$root"
 """
 SLIM = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*", "/usr/share/lintian/*")
@@ -100,22 +104,22 @@ def ensure(suite: str, packages: list[str], kernel: str, cache: Cache, progress:
 def _build(suite: str, packages: list[str], kernel: str, staging: Path, progress: Progress) -> Base:
     out = staging / "out"
     out.mkdir()
-    out.chmod(0o777)  # in mmdebstrap's user namespace root is another user
-    staging.chmod(0o755)
-    hook = staging / "hook.sh"
-    hook.write_text(HOOK)
+    hook = HOOK.replace("@OUT@", OUT).replace("@PACKAGES@", shlex.join([kernel, *EXTRA_DEBS]))
+    env = {**_clean_env(), "SOURCE_DATE_EPOCH": EPOCH, "EROFS_UUID": EROFS_UUID}
+    if os.geteuid() == 0:
+        env["TMPDIR"] = str(staging)  # what a killed build leaves is then the reaper's
     tools.run(
         [
-            "mmdebstrap", "--variant=essential", "--format=null",
+            *tools.contained(), "mmdebstrap", "--variant=essential", "--format=null",
             f"--include={','.join(sorted({*GUEST_PACKAGES, *packages}))}",
             *(f"--dpkgopt=path-exclude={pattern}" for pattern in SLIM),
-            f'--customize-hook=sh "{hook}" "$1" "{out}" {kernel} {" ".join(EXTRA_DEBS)}',
+            f"--customize-hook={hook}", f"--customize-hook=sync-out /{OUT} {shlex.quote(str(out))}",
             suite, "-", *mirrors(suite),
         ],
         what="building the base system",
         progress=progress,
         timeout_s=TIMEOUT_S,
-        env={**_clean_env(), "SOURCE_DATE_EPOCH": EPOCH, "EROFS_UUID": EROFS_UUID},
+        env=env,
     )  # fmt: skip
     installed = _package_index(out / "index.txt")
     for deb in sorted(out.glob("*.deb")):
