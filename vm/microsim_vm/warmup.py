@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from microsim_vm import admission, digests, errors, owner, runtime, snapshots, tools
 from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
-from microsim_vm.engines import qemu
 from microsim_vm.engines.base import Engine, Vm
 from microsim_vm.errors import AgentError, AgentTimeoutError, BootError, MicrosimError, WarmUpError, WorldError
 from microsim_vm.snapshots import Manifest, Snapshot, WarmUp
@@ -62,27 +63,55 @@ def _raise_recorded(failure: Path) -> None:
 
 def _warm_up(key: str, template: Template, image: Image, engine: Engine, cache: Cache, progress: Progress) -> Snapshot:
     need_space(cache.root, (template.machine.memory_mib << 20) + SPARE_BYTES, f"the snapshot of {template.name}")
+    started = time.monotonic()
+    with cache.staging("snapshot") as staging:
+        with loaded(template, image, engine, staging, progress) as (vm, warmup):
+            engine.save(vm, staging)
+        progress(
+            f"warmed up in {(time.monotonic() - started):.1f} s, of which the world took "
+            f"{warmup.load_ms / 1000:.1f} s; writing the snapshot"
+        )
+        manifest = Manifest(key, template.name, image.digest, engine.identity(), owner.boot_id(), {}, warmup)
+        return snapshots.seal(cache, staging, manifest, engine.snapshot_files)
+
+
+@contextlib.contextmanager
+def loaded(
+    template: Template, image: Image, engine: Engine, folder: Path, progress: Progress
+) -> Iterator[tuple[Vm, WarmUp]]:
+    """Boot a guest, load the world, and leave the guest at rest: what each rollout would pay without snapshots.
+
+    Args:
+        template: The world's template.
+        image: Its image.
+        engine: What boots it.
+        folder: Where the guest's memory file goes.
+        progress: Takes one-line texts.
+
+    Yields:
+        The guest, killed at the end, and what the warm-up found.
+
+    Raises:
+        WarmUpError: The world cannot be loaded, or not in time.
+        BootError: The guest does not come up.
+        MemoryBudgetError: The guest would not fit into memory.
+    """
     label = f"warm-up of {template.name}"
-    with cache.staging("snapshot") as staging, admission.admitted(template.machine.memory_mib, label) as (file, record):
+    with admission.admitted(template.machine.memory_mib, label) as (file, record):
         started = time.monotonic()
-        vm = engine.boot(snapshots.boot_of(image, template.machine), staging)
+        vm = engine.boot(snapshots.boot_of(image, template.machine), folder)
         client = AgentClient(vm.channel, vm.console)
         try:
             runtime.started(file, record, vm.pid)
             with tools.ticking(f"booting {engine.describe()}", progress):
                 _wait_for_agent(vm, client)
             boot_ms = (time.monotonic() - started) * 1000.0
-            loaded = _load_world(template, vm, client, progress)
+            answer = _load_world(template, vm, client, progress)
             client.call("quiesce", timeout_s=30)
-            engine.save(vm, staging)
+            yield vm, WarmUp(boot_ms, answer["load_ms"], answer["findings"], answer["sources"], answer["versions"])
         finally:
             client.close()
             vm.kill()
-        progress(f"warmed up in {(time.monotonic() - started):.1f} s, of which the world took "
-                 f"{loaded['load_ms'] / 1000:.1f} s; writing the snapshot")  # fmt: skip
-        warmup = WarmUp(boot_ms, loaded["load_ms"], loaded["findings"], loaded["sources"], loaded["versions"])
-        manifest = Manifest(key, template.name, image.digest, engine.identity(), owner.boot_id(), {}, warmup)
-        return snapshots.seal(cache, staging, manifest, (qemu.RAM, qemu.STATE))
 
 
 def _wait_for_agent(vm: Vm, client: AgentClient) -> None:

@@ -73,6 +73,10 @@ class Engine(Protocol):
     def isolation(self) -> Isolation:
         """How strong the boundary is."""
 
+    @property
+    def snapshot_files(self) -> tuple[str, ...]:
+        """Names of the files that :meth:`save` leaves in its folder."""
+
     def describe(self) -> str:
         """Return engine, version and accelerator as one short phrase."""
 

@@ -123,6 +123,7 @@ class Qemu:
     """
 
     name = "qemu"
+    snapshot_files = (RAM, STATE)
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator

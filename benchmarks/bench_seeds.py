@@ -1,0 +1,116 @@
+"""64 seeds of one scenario: forks, against a cold boot per seed, against plain processes that load the world."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import common
+from microsim_vm import warmup
+from microsim_vm.agent import AgentClient
+from microsim_vm.cache import Cache
+from microsim_vm.engines import qemu
+from microsim_vm.machine import Machine
+from microsim_vm.templates.bake import bake
+
+# The same episode without any virtual machine: load the template's world, run the controller, print the steps.
+PLAIN = """
+import importlib.util, json, sys
+world_folder, factory, kwargs, controller, seed, limit = sys.argv[1:]
+sys.path.insert(0, world_folder)
+module, _, name = factory.partition(":")
+world = getattr(importlib.import_module(module), name)(**json.loads(kwargs))
+spec = importlib.util.spec_from_file_location("controller", controller)
+loaded = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(loaded)
+act = loaded.act if hasattr(loaded, "act") else loaded.Controller().act
+observation, _ = world.reset(seed=int(seed))
+for step in range(int(limit)):
+    observation, _, terminated, truncated, _ = world.step(act(observation))
+    if terminated or truncated:
+        break
+print(step + 1)
+"""
+
+
+def main() -> None:
+    """Print the table."""
+    options = common.arguments(
+        __doc__ or "", seeds=64, cold=4, plain=16, workers=os.cpu_count() or 1, controller="dock.py", max_steps=500
+    )
+    controller = common.CONTROLLERS / options.controller
+    world = common.world(options.world)
+
+    started = time.monotonic()
+    episodes = world.map(controller, range(options.seeds), workers=options.workers, max_steps=options.max_steps)
+    forked = time.monotonic() - started
+    warm_up = (world.snapshot.manifest.warmup.boot_ms + world.snapshot.manifest.warmup.load_ms) / 1000.0
+
+    cold = _cold(world, controller.read_bytes(), options) * options.seeds / options.cold
+    plain, plain_steps = _plain(world, str(controller), options)
+    assert plain_steps == [episode.steps for episode in episodes[: options.plain]], "the worlds are not the same"
+    plain = plain * options.seeds / options.plain
+
+    def row(label: str, seconds: float, note: str) -> list[str]:
+        return [label, f"{seconds:.0f}", f"{seconds / forked:.2f}", note]
+
+    common.table(
+        [f"{options.seeds} seeds, {options.workers} at a time", "seconds", "ratio", "how"],
+        [
+            row("forks of a snapshot that is there", forked, "measured"),
+            row("the same, first warm-up included", forked + warm_up, "measured"),
+            row("boot and load for every seed", cold, f"extrapolated from {options.cold}"),
+            row("plain host processes, native speed", plain, f"extrapolated from {options.plain}"),
+        ],
+    )
+
+
+def _cold(world: common.WarmWorld, source: bytes, options: object) -> float:
+    """Return seconds for a few seeds that each boot and load, as many at a time as the forks had."""
+    image = bake(world.template, Cache(), locked=False, progress=common.progress)
+    engine = qemu.Qemu("kvm" if world.snapshot.manifest.engine["accelerator"] == "kvm" else "tcg")
+
+    def run(seed: int) -> None:
+        with (
+            Cache().staging("benchmark") as folder,
+            warmup.loaded(world.template, image, engine, folder, lambda _: None) as (vm, _),
+        ):
+            client = AgentClient(vm.channel, vm.console)
+            machine = Machine(vm, client, seed=seed, limits=world.template.controller)
+            machine.adopt(os.urandom(64), reseed=True)
+            machine.run_episode(source, filename="controller.py", max_steps=options.max_steps)  # type: ignore[attr-defined]
+
+    started = time.monotonic()
+    with ThreadPoolExecutor(options.workers) as pool:  # type: ignore[attr-defined]
+        list(pool.map(run, range(options.cold)))  # type: ignore[attr-defined]
+    return time.monotonic() - started
+
+
+def _plain(world: common.WarmWorld, controller: str, options: object) -> tuple[float, list[int]]:
+    """Return seconds for a few seeds in plain processes, and each one's steps."""
+    spec = world.template.world
+    assert spec is not None
+    assert spec.factory is not None
+    import json
+
+    command = [sys.executable, "-c", PLAIN, str(world.template.path.parent), spec.factory, json.dumps(spec.kwargs)]
+
+    def run(seed: int) -> int:
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*command, controller, str(seed), str(options.max_steps)],  # type: ignore[attr-defined]
+            env=env, capture_output=True, text=True, check=True, timeout=600,
+        )  # fmt: skip
+        return int(done.stdout)
+
+    started = time.monotonic()
+    with ThreadPoolExecutor(options.workers) as pool:  # type: ignore[attr-defined]
+        steps = list(pool.map(run, range(options.plain)))  # type: ignore[attr-defined]
+    return time.monotonic() - started, steps
+
+
+if __name__ == "__main__":
+    main()
