@@ -28,7 +28,7 @@ def child(argv: Sequence[str], *, pass_fds: Sequence[int] = ()) -> subprocess.Po
 
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            command, pass_fds=pass_fds, env={"PATH": os.defpath}, cwd="/", stdin=subprocess.DEVNULL,
+            command, pass_fds=pass_fds, env={}, cwd="/", stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
 

@@ -54,6 +54,7 @@ def resolve(requirements: list[str], python: str, progress: Progress) -> list[Wh
         ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", "--target", "unused",
          *_platform_flags(python), *requirements],
         what="resolving Python packages",
+        cause="a requirement has no wheel for the guest's Python, or the package index cannot be reached",
     )  # fmt: skip
     wheels = []
     for item in json.loads(report[report.index("{") :])["install"]:
@@ -107,6 +108,7 @@ def download(wheels: list[Wheel], python: str, cache: Cache, staging: Path, prog
             ["download", "--no-deps", "--quiet", "--require-hashes", "-r", str(listing), "-d", str(staging),
              *_platform_flags(python)],
             what="downloading wheels",
+            cause="the package index cannot be reached, or it has no wheel with the hash that template.lock pins",
         )  # fmt: skip
         for wheel in missing:
             if not _intact(staging / wheel.filename, wheel):
@@ -125,7 +127,7 @@ def _platform_flags(python: str) -> list[str]:
     return flags + [f"--platform={platform}" for platform in PLATFORMS]
 
 
-def _pip(arguments: list[str], what: str) -> str:
+def _pip(arguments: list[str], what: str, cause: str) -> str:
     try:
         result = subprocess.run(
             [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments],
@@ -136,11 +138,7 @@ def _pip(arguments: list[str], what: str) -> str:
     if "No module named pip" in result.stderr:
         raise MissingToolError("pip is not installed beside this Python", hint=f"run: {sys.executable} -m ensurepip")
     if result.returncode != 0:
-        raise BakeError(
-            f"{what} failed",
-            cause="a requirement has no wheel for the guest's Python, or the package index cannot be reached",
-            details=result.stderr[-4000:],
-        )
+        raise BakeError(f"{what} failed", cause=cause, details=result.stderr[-4000:])
     return result.stdout
 
 
@@ -180,7 +178,7 @@ def compile_bytecode(root: Path) -> None:
 
 def make_image(root: Path, image: Path, progress: Progress) -> None:
     """Pack a folder as a read-only image: owned by root, modes independent of this machine's umask."""
-    for path in root.rglob("*"):
+    for path in (root, *root.rglob("*")):
         if not path.is_symlink():
             mode = path.stat().st_mode
             private = 0o077 if mode & stat.S_ISVTX else 0  # marked by the caller: for root's eyes only

@@ -1,0 +1,149 @@
+"""What the tests of the host's side share: templates to change, caches to spoil, sessions to kill."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import psutil
+from microsim_vm.cache import Cache
+from microsim_vm.templates import load_template
+from microsim_vm.templates.bake import bake
+from microsim_vm.templates.spec import Template
+
+FOLDER = Path(__file__).parent
+TEMPLATES = FOLDER / "host_templates"
+
+# How every script of these tests begins: its arguments are a template's file and a cache.
+PRELUDE = """
+import os, sys, threading, time
+from pathlib import Path
+from microsim_vm.errors import MicrosimError
+from microsim_vm.templates import load_template
+from microsim_vm.world import Options, warm
+
+def say(*words):
+    print(*words, flush=True)
+
+template = load_template(Path(sys.argv[1]))
+options = Options(cache_dir=Path(sys.argv[2]))
+"""
+
+
+def plain(folder: Path, *changes: tuple[str, str]) -> Template:
+    """Copy the template ``plain`` into a folder, replace texts in its YAML, and load it."""
+    copy = folder / "plain"
+    if not copy.exists():
+        shutil.copytree(TEMPLATES / "plain", copy)
+    path = copy / "template.yaml"
+    for old, new in changes:
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+    return load_template(path)
+
+
+def fresh_cache(root: Path, *shared: str) -> Cache:
+    """Make a cache without images and snapshots that shares the slow layers with the user's cache."""
+    usual = Cache()
+    bake(plain(root.with_name(root.name + "-first")), usual, locked=False, progress=print)
+    root.mkdir(parents=True)
+    for name in shared or ("bases", "pythons", "wheels", "probes"):
+        (root / name).symlink_to(usual.folder(name))
+    return Cache(root)
+
+
+def guests_of(root: Path) -> list[int]:
+    """Return the QEMU processes that run from a cache."""
+    found = []
+    for process in psutil.process_iter(["name", "cmdline"]):
+        words = process.info["cmdline"] or []
+        if words and "qemu" in words[0] and any(str(root) in word for word in words):
+            found.append(process.pid)
+    return found
+
+
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 10.0, period_s: float = 0.01) -> None:
+    """Poll until a condition holds.
+
+    Raises:
+        AssertionError: It did not in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} not within {timeout_s:g} s"
+        time.sleep(period_s)
+
+
+class Session:
+    """A Python process of its own that uses the library, as a test session would."""
+
+    def __init__(self, body: str, *arguments: object, env: Mapping[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + body, *map(str, arguments)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, **(env or {})},
+        )  # fmt: skip
+        self.output: list[str] = []
+        self._fresh: queue.Queue[str | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as stream:
+            for line in stream:
+                self.output.append(line.rstrip("\n"))
+                self._fresh.put(line.rstrip("\n"))
+        self._fresh.put(None)
+
+    @property
+    def text(self) -> str:
+        """All that it printed so far."""
+        return "\n".join(self.output)
+
+    def expect(self, word: str, timeout_s: float = 60.0) -> str:
+        """Wait for a line that contains a word, and return it."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                line = self._fresh.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no {word!r} within {timeout_s:g} s:\n{self.text}") from None
+            assert line is not None, f"it ended without {word!r}:\n{self.text}"
+            if word in line:
+                return line
+
+    def kill(self) -> None:
+        """Kill it as a crash does: nothing of it runs any more."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    def wait(self, timeout_s: float = 60.0) -> int:
+        """Wait for its end and return its exit status."""
+        try:
+            status = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {timeout_s:g} s:\n{self.text}") from None
+        self._reader.join(10)
+        return status
+
+
+@contextlib.contextmanager
+def session(body: str, *arguments: object, env: Mapping[str, str] | None = None) -> Iterator[Session]:
+    """Run a script; it is dead at the end."""
+    started = Session(body, *arguments, env=env)
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.wait()
