@@ -103,3 +103,10 @@ class Engine(Protocol):
         Raises:
             EngineError: The engine refused the saved state.
         """
+
+    def branch(self, vm: Vm, boot: Boot, folder: Path) -> None:
+        """Write a snapshot of a running fork into an empty folder; the fork runs on.
+
+        Raises:
+            SnapshotError: The fork's state could not be copied.
+        """

@@ -175,11 +175,7 @@ class Qemu:
         assert isinstance(vm, QemuVm)
         try:
             vm.qmp.command("stop")
-            _migration_capabilities(vm.qmp)
-            with open(folder / STATE, "wb") as state:
-                vm.qmp.command("getfd", fdname="state", pass_fd=state.fileno())
-            vm.qmp.command("migrate", uri="fd:state")
-            _wait_migrated(vm.qmp)
+            _migrate(vm.qmp, folder / STATE, with_memory=False)
         except EngineError as error:
             raise SnapshotError("the guest's state could not be saved", cause=str(error)) from error
         finally:
@@ -187,16 +183,51 @@ class Qemu:
 
     def fork(self, boot: Boot, folder: Path) -> QemuVm:
         """Start a guest from ``folder/ram`` (mapped private) and ``folder/state``."""
-        with open(folder / STATE, "rb") as state:
-            arguments = [*self._arguments(boot, folder / RAM, share=False),
+        vm = self._incoming(boot, folder, folder / STATE, share=False)
+        started = time.monotonic()
+        try:
+            vm.qmp.command("cont")
+        except BaseException:
+            vm.kill()
+            raise
+        vm.phases_ms["state"] += (time.monotonic() - started) * 1000.0
+        return vm
+
+    def branch(self, vm: Vm, boot: Boot, folder: Path) -> None:
+        """Write a snapshot of a fork into ``folder``; the fork pauses for it and runs on.
+
+        A fork's memory is private, so it is copied whole, through a second QEMU that maps a new memory file
+        shared. That one never runs: what it leaves behind is an ordinary snapshot.
+        """
+        assert isinstance(vm, QemuVm)
+        stream = folder / "stream"
+        try:
+            vm.qmp.command("stop")
+            try:
+                _migrate(vm.qmp, stream, with_memory=True)
+            finally:
+                vm.qmp.command("cont")
+            copy = self._incoming(boot, folder, stream, share=True)
+            try:
+                _migrate(copy.qmp, folder / STATE, with_memory=False)
+            finally:
+                copy.kill()
+        except EngineError as error:
+            raise SnapshotError("the running guest could not be copied", cause=str(error)) from error
+        finally:
+            stream.unlink(missing_ok=True)
+
+    def _incoming(self, boot: Boot, folder: Path, state: Path, *, share: bool) -> QemuVm:
+        """Start a guest with a saved state in it, paused; a shared one takes its memory from the state too."""
+        with open(state, "rb") as file:
+            arguments = [*self._arguments(boot, folder / RAM, share=share),
                          "-append", COMMAND_LINE, "-incoming", "defer"]  # fmt: skip
-            vm = QemuVm(arguments, [state.fileno()])
+            vm = QemuVm(arguments, [file.fileno()])
             started = time.monotonic()
             try:
-                _migration_capabilities(vm.qmp)
-                vm.qmp.command("migrate-incoming", uri=f"fd:{state.fileno()}")
+                _migration_capabilities(vm.qmp, with_memory=share)
+                vm.qmp.command("migrate-incoming", uri=f"fd:{file.fileno()}")
                 _wait_migrated(vm.qmp)
-                vm.qmp.command("cont")
             except BaseException:
                 vm.kill()
                 raise
@@ -209,9 +240,20 @@ def _escaped(path: Path) -> str:
     return str(path).replace(",", ",,")
 
 
-def _migration_capabilities(qmp: Qmp) -> None:
-    names = ("x-ignore-shared", "events")
-    qmp.command("migrate-set-capabilities", capabilities=[{"capability": name, "state": True} for name in names])
+def _migration_capabilities(qmp: Qmp, *, with_memory: bool) -> None:
+    wanted = {"x-ignore-shared": not with_memory, "events": True}
+    capabilities = [{"capability": name, "state": state} for name, state in wanted.items()]
+    qmp.command("migrate-set-capabilities", capabilities=capabilities)
+
+
+def _migrate(qmp: Qmp, path: Path, *, with_memory: bool) -> None:
+    """Write a stopped guest's state, and where asked its memory, to a file that QEMU itself need not open."""
+    _migration_capabilities(qmp, with_memory=with_memory)
+    qmp.command("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
+    with open(path, "wb") as file:
+        qmp.command("getfd", fdname="state", pass_fd=file.fileno())
+    qmp.command("migrate", uri="fd:state")
+    _wait_migrated(qmp)
 
 
 def _wait_migrated(qmp: Qmp) -> None:
