@@ -13,6 +13,7 @@ from microsim_vm.errors import MicrosimError, SeedError
 
 from .errors import MarkerError, NoWorldError
 from .markers import mark_location, microsim_mark
+from .options import located
 from .seeds import check_seeds, seed_ids
 from .state import RUN, Run, SeedParam
 
@@ -39,9 +40,7 @@ def parametrize_seeds(metafunc: pytest.Metafunc) -> None:
     seeds = list(metafunc.config.stash[RUN].settings.seeds or seeds)
     # The fixture's own scope, which is the function: a session-scoped parameter would make collection
     # quadratic and regroup the tests.
-    metafunc.parametrize(
-        PARAMETER, [SeedParam(seed, len(seeds)) for seed in seeds], indirect=True, ids=seed_ids(seeds)
-    )
+    metafunc.parametrize(PARAMETER, [SeedParam(seed, len(seeds)) for seed in seeds], indirect=True, ids=seed_ids(seeds))
 
 
 def problems_of(item: pytest.Item) -> Iterator[str]:
@@ -58,15 +57,16 @@ def problems_of(item: pytest.Item) -> Iterator[str]:
     except MarkerError as error:
         yield str(error)
         return
+    marked = located(mark.world, item.path.parent) if mark.world else None
     if PARAMETER in names:
-        yield from _template_problem(run, item, mark.world)
+        yield from _template_problem(run, item, marked)
     if "warm_world" in names:
         yield from _template_problem(run, item, None)
-        if run.settings.world is not None and mark.world not in (None, run.settings.world):
+        if run.settings.world is not None and marked not in (None, run.settings.world):
             yield (
-                f"{mark_location(*_world_marker(item))}: the marker asks for world {mark.world!r}, and "
+                f"{mark_location(*_world_marker(item))}: the marker asks for world {marked!r}, and "
                 f"the test uses warm_world, which is the whole session's world ({run.settings.world!r}); "
-                f"use rollout, or run it with --microsim-world {mark.world}"
+                f"use rollout, or run it with --microsim-world {marked}"
             )
 
 
@@ -77,7 +77,8 @@ def world_of(item: pytest.Item) -> str:
         MarkerError: If a marker of the test is wrong.
         NoWorldError: If nothing chooses a world.
     """
-    return microsim_mark(item).world or session_world(item)
+    marked = microsim_mark(item).world
+    return located(marked, item.path.parent) if marked else session_world(item)
 
 
 def session_world(node: pytest.Item | pytest.Session) -> str:
@@ -88,9 +89,7 @@ def session_world(node: pytest.Item | pytest.Session) -> str:
     """
     world = node.config.stash[RUN].settings.world
     if world is None:
-        raise NoWorldError(
-            f"{node.path}: rollout and warm_world need a world, and none is chosen", hint=_CHOOSE
-        )
+        raise NoWorldError(f"{node.path}: rollout and warm_world need a world, and none is chosen", hint=_CHOOSE)
     return world
 
 
@@ -103,7 +102,7 @@ def check_command_line(config: pytest.Config) -> None:
     run = config.stash[RUN]
     if config.option.microsim_world:
         try:
-            run.template(config.option.microsim_world)
+            run.template(run.settings.world or "")
         except (MicrosimError, OSError) as error:
             raise pytest.UsageError(f"--microsim-world: {error}") from None
 
@@ -115,9 +114,7 @@ def _template_problem(run: Run, item: pytest.Item, marked: str | None) -> Iterat
     except NoWorldError as error:
         yield str(error)
     except (MicrosimError, OSError) as error:
-        source = (
-            f"the marker at {mark_location(*_world_marker(item))}" if marked else run.settings.world_source
-        )
+        source = f"the marker at {mark_location(*_world_marker(item))}" if marked else run.settings.world_source
         yield f"{error}\n  asked for by: {source} (marker wins over command line, that over ini file)"
 
 
@@ -131,9 +128,7 @@ def report_problems(report: pytest.CollectReport) -> None:
     """Turn the report of a module or class into a failed one if any of its tests has a mistake."""
     if not report.passed:
         return
-    found = [
-        problem for node in report.result if isinstance(node, pytest.Item) for problem in problems_of(node)
-    ]
+    found = [problem for node in report.result if isinstance(node, pytest.Item) for problem in problems_of(node)]
     if found:
         report.outcome = "failed"
         report.longrepr = "\n\n".join(dict.fromkeys(found))

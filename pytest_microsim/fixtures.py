@@ -56,8 +56,10 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
     seed = param.seed if isinstance(param, SeedParam) else seed_of_test(item.nodeid)
     with _plain_failure():
         mark = microsim_mark(item)
-        state = item.stash[ITEM] = ItemState(world=world_of(item), seed=seed)
-        world = _microsim_worlds.get(state.world)
+        name = world_of(item)
+        state = item.stash[ITEM] = ItemState(world=name, seed=seed)
+        world = _microsim_worlds.get(name)
+        state.world = world.template.name
         state.digest, state.snapshot = world.digest, world.snapshot.key
         machine = world.fork(seed, reseed=mark.reseed)
     with machine:

@@ -71,9 +71,7 @@ def _problem(mark: pytest.Mark) -> str:
     for name in mark.kwargs:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
-            return f"unknown name {name!r}; " + (
-                f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
-            )
+            return f"unknown name {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}")
     given = MicrosimMark(**mark.kwargs)
     if given.world is not None and not (isinstance(given.world, str) and given.world):
         return f"world is the name of a template, not {given.world!r}"
@@ -120,15 +118,17 @@ def _definition(tree: ast.Module, obj: Any) -> ast.AST:
         if isinstance(node, ast.ClassDef):
             if inspect.isclass(obj) and node.name == obj.__name__:
                 return node
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            if code is not None and _begin(node) == code.co_firstlineno:
-                return node
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
+            code is not None and _begin(node) == code.co_firstlineno
+        ):
+            return node
     return tree
 
 
 def _begin(node: ast.AST) -> int:
     decorators = getattr(node, "decorator_list", [])
-    return min([getattr(node, "lineno", 1), *(decorator.lineno for decorator in decorators)])
+    lines: list[int] = [getattr(node, "lineno", 1), *(decorator.lineno for decorator in decorators)]
+    return min(lines)
 
 
 def _expressions(marked: ast.AST) -> Iterator[ast.expr]:

@@ -30,8 +30,9 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--microsim-world",
         metavar="NAME",
-        help="the world (a template's name) that rollouts are forked from; a test's own "
-        "@pytest.mark.microsim(world=...) wins over this, and this over the ini setting microsim_world",
+        help="the world (a template's name, or the path of its folder) that rollouts are forked "
+        "from; a test's own @pytest.mark.microsim(world=...) wins over this, and this over the ini setting "
+        "microsim_world",
     )
     group.addoption(
         "--microsim-templates",
@@ -49,9 +50,7 @@ def add_options(parser: pytest.Parser) -> None:
         help="run these seeds in place of those of the seeds marker: a range 0:8 or 0:64:8 (the end is not "
         "included), or a list 1,7,9",
     )
-    group.addoption(
-        "--microsim-engine", choices=ENGINES, help="the program that runs the guests (default: auto)"
-    )
+    group.addoption("--microsim-engine", choices=ENGINES, help="the program that runs the guests (default: auto)")
     group.addoption(
         "--microsim-accel",
         choices=ACCELS,
@@ -74,9 +73,7 @@ def add_options(parser: pytest.Parser) -> None:
         help="where images and snapshots are kept between runs",
     )
     parser.addini("microsim_world", "the world that rollouts are forked from")
-    parser.addini(
-        "microsim_templates", "directories of templates, relative to this file", type="paths", default=[]
-    )
+    parser.addini("microsim_templates", "directories of templates, relative to this file", type="paths", default=[])
     parser.addini("microsim_engine", f"one of {', '.join(ENGINES)}")
     parser.addini("microsim_accel", f"one of {', '.join(ACCELS)}")
     parser.addini("microsim_isolation", f"one of {', '.join(ISOLATIONS)}")
@@ -138,10 +135,15 @@ def read_settings(config: pytest.Config) -> Settings:
     """
     option = config.option
     ini_world: str = config.getini("microsim_world").strip()
+    world = (
+        located(option.microsim_world, config.invocation_params.dir)
+        if option.microsim_world
+        else located(ini_world, _ini_directory(config))
+    )
     text = option.microsim_seeds
     cache_dir = option.microsim_cache_dir or config.getini("microsim_cache_dir").strip()
     return Settings(
-        world=option.microsim_world or ini_world or None,
+        world=world or None,
         world_source="--microsim-world" if option.microsim_world else "the ini setting microsim_world",
         templates=(*map(Path, option.microsim_templates), *config.getini("microsim_templates")),
         seeds=None if text is None else tuple(parse_seeds(text)),
@@ -152,6 +154,16 @@ def read_settings(config: pytest.Config) -> Settings:
         cache_dir=_ini_directory(config) / Path(cache_dir).expanduser() if cache_dir else None,
         replay_flags=_replay_flags(option),
     )
+
+
+def located(world: str, base: Path) -> str:
+    """Return a world's name as it is, and a path (which has a slash or begins with a dot) made absolute.
+
+    Args:
+        world: A template's name, or the path of its folder.
+        base: The directory of the file that wrote it.
+    """
+    return str((base / world).absolute()) if "/" in world or world.startswith(".") else world
 
 
 def _choice(config: pytest.Config, name: str, allowed: tuple[str, ...], default: str) -> str:

@@ -53,8 +53,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     check_command_line(session.config)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Turn the seeds of a marker into parameters."""
+    """Turn the seeds of a marker into parameters, the innermost ones: a group's seeds then run together."""
     parametrize_seeds(metafunc)
 
 

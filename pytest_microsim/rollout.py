@@ -197,9 +197,7 @@ class Rollout:
             CommandFailedError: With ``check=True``, if it does not exit with 0.
         """
         __tracebackhide__ = True
-        return self.machine.exec(
-            command, timeout_seconds=timeout_seconds, check=check, cwd=cwd, env=env, stdin=stdin
-        )
+        return self.machine.exec(command, timeout_seconds=timeout_seconds, check=check, cwd=cwd, env=env, stdin=stdin)
 
     @property
     def filesystem(self) -> Filesystem:
@@ -251,9 +249,7 @@ class Rollout:
 
     def _find(self, controller: str | os.PathLike[str]) -> Path:
         path = Path(controller)
-        tried = list(
-            dict.fromkeys(folder / path for folder in self._folders)
-        )  # an absolute path stays itself
+        tried = list(dict.fromkeys(folder / path for folder in self._folders))  # an absolute path stays itself
         for candidate in tried:
             if candidate.is_file():
                 return candidate
@@ -295,9 +291,7 @@ def _finite(name: str, value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise RecordError(
-            f"{name!r}: a {type(value).__name__} is not a number that can be recorded"
-        ) from None
+        raise RecordError(f"{name!r}: a {type(value).__name__} is not a number that can be recorded") from None
     if math.isnan(number):
         raise RecordError(
             f"{name!r} is NaN",
@@ -305,7 +299,5 @@ def _finite(name: str, value: Any) -> float:
             hint="a NaN passes `not value > limit`; find where it comes from, or leave it unrecorded",
         )
     if math.isinf(number):
-        raise RecordError(
-            f"{name!r} is infinite", hint="record a finite number, such as the limit that was reached"
-        )
+        raise RecordError(f"{name!r} is infinite", hint="record a finite number, such as the limit that was reached")
     return number

@@ -50,9 +50,7 @@ def check_seed(value: Any) -> int:
             cause="generators disagree about negative seeds: some refuse them, `random` drops the sign",
         )
     if seed.bit_length() > SEED_BITS:
-        raise SeedError(
-            f"seed {seed} has {seed.bit_length()} bits, and at most {SEED_BITS} can be told apart"
-        )
+        raise SeedError(f"seed {seed} has {seed.bit_length()} bits, and at most {SEED_BITS} can be told apart")
     return seed
 
 
@@ -67,9 +65,7 @@ def check_seeds(values: Any) -> list[int]:
     """
     seeds = [check_seed(value) for value in _ordered(values)]
     if not seeds:
-        raise SeedError(
-            f"{_short(values)} holds no seed", cause="an empty range or a filter that keeps nothing"
-        )
+        raise SeedError(f"{_short(values)} holds no seed", cause="an empty range or a filter that keeps nothing")
     repeated = sorted(_repeated(seeds))
     if repeated:
         listed = ", ".join(map(str, repeated[:_LISTED])) + (", ..." if len(repeated) > _LISTED else "")
@@ -146,9 +142,7 @@ def _ordered(values: Any) -> Sequence[Any]:
     """Return the elements of something that has a stable order and can be read again."""
     name = type(values).__name__
     if isinstance(values, str | bytes | bytearray):
-        raise SeedError(
-            f"{values!r} is text, not a list of seeds", hint="write seeds(range(8)) or seeds([1, 7, 9])"
-        )
+        raise SeedError(f"{values!r} is text, not a list of seeds", hint="write seeds(range(8)) or seeds([1, 7, 9])")
     if isinstance(values, Set | Mapping):
         raise SeedError(
             f"a {name} is not a list of seeds",
@@ -175,9 +169,7 @@ def _ordered(values: Any) -> Sequence[Any]:
     try:
         number = check_seed(values)
     except SeedError:
-        raise SeedError(
-            f"a {name} is not a list of seeds", hint="use a range, list or tuple of ints"
-        ) from None
+        raise SeedError(f"a {name} is not a list of seeds", hint="use a range, list or tuple of ints") from None
     raise SeedError(
         f"seeds({number}) can be read in two ways",
         hint=f"write seeds(range({number})) for {number} seeds, or seeds([{number}]) for that one seed",

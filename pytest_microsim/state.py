@@ -62,7 +62,7 @@ class Run:
             TemplateError: If there is none of that name, or it cannot be used as written.
         """
         if name not in self._templates:
-            from microsim_vm.templates.spec import find_template, search_path
+            from microsim_vm.templates import find_template, search_path
 
             search = search_path(list(self.settings.templates), self.config.rootpath)
             try:

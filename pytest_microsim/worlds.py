@@ -55,6 +55,7 @@ class WorldPool:
     def _warm(self, name: str) -> WarmWorld | MicrosimError:
         from microsim_vm.world import warm
 
+        template = self._run.template(name)
         begun = False
 
         def progress(line: str) -> None:
@@ -64,8 +65,6 @@ class WorldPool:
             begun = True
 
         try:
-            return warm(
-                self._run.template(name), self._run.settings.vm_options(self._run.session_id), progress
-            )
+            return warm(template, self._run.settings.vm_options(self._run.session_id), progress)
         except MicrosimError as error:
             return error

@@ -1,0 +1,44 @@
+"""Every acceptance test runs a pytest of its own in a process of its own, mostly without and with workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+# pytester gives each test an empty home: without this, each would bake its world anew.
+CACHE = os.environ.get("MICROSIM_CACHE_DIR") or platformdirs.user_cache_dir("microsim")
+LIMIT_S = 300
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture(params=[0, 2], ids=["n0", "n2"])
+def workers(request: pytest.FixtureRequest) -> int:
+    return request.param
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Run:
+    """Run pytest in a process, with the test's number of workers."""
+    monkeypatch.setenv("MICROSIM_CACHE_DIR", CACHE)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+    def in_process(*arguments: str, timeout_s: float = LIMIT_S) -> pytest.RunResult:
+        number = request.getfixturevalue("workers") if "workers" in request.fixturenames else 0
+        command = [sys.executable, "-m", "pytest", *(["-n", str(number)] if number else []), *arguments]
+        return pytester.run(*command, timeout=timeout_s)
+
+    return in_process
+
+
+@pytest.fixture
+def controllers(pytester: pytest.Pytester) -> Path:
+    """Copy the example controllers next to the test files."""
+    return Path(shutil.copytree(REPOSITORY / "example_tests" / "controllers", pytester.path / "controllers"))
