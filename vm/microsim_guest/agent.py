@@ -31,13 +31,17 @@ class Peer:
     ``own`` requests are the agent's; all other answers are passed on to the host as they are.
     """
 
-    def __init__(self, sock: socket.socket, forward: Callable[[wire.Frame], None]) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", sock: socket.socket, forward: Callable[[wire.Frame], None]
+    ) -> None:
+        self._process = process
         self._link = wire.SocketLink(sock)
         self._forward = forward
         self._own: Dict[str, List[Any]] = {}
         self._passed_on: Set[Any] = set()
         self._send_lock = threading.Lock()
         threading.Thread(target=self._relay, daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def send(self, header: Dict[str, Any], blobs: Tuple[bytes, ...] = ()) -> None:
         """Pass one request on."""
@@ -57,6 +61,11 @@ class Peer:
         slot[0].wait()
         header: Dict[str, Any] = slot[1].header
         return header
+
+    def _watch(self) -> None:
+        """Close the link when the process ends: one that the world forked may hold the other end open."""
+        self._process.wait()
+        self._link.sock.shutdown(socket.SHUT_RDWR)
 
     def _relay(self) -> None:
         while True:
@@ -79,7 +88,9 @@ class Peer:
 
     def _answer_for_the_dead(self) -> None:
         """Answer every open request with an error: the world host crashed or was killed."""
-        error = {"kind": "world", "message": "the world's process died (see the console)", "traceback": ""}
+        code = self._process.wait()
+        how = "was killed by signal {}".format(-code) if code < 0 else "exited with {}".format(code)
+        error = {"kind": "world", "message": "the world's process {}".format(how), "traceback": ""}
         for request_id in list(self._passed_on):
             self._deliver(wire.Frame({"id": request_id, "error": error}, ()))
 
@@ -92,27 +103,27 @@ class Agent:
         self._send_lock = threading.Lock()
         self._settings = config.load()
         self._env = config.environment(self._settings)
-        self._world = Peer(self._start_hosts(), self._pass_on)
+        self._world = self._start_hosts()
 
-    def _start_hosts(self) -> socket.socket:
+    def _start_hosts(self) -> Peer:
         """Start the world host and the controller host, joined by a socket pair."""
         ours, theirs = socket.socketpair()
         left, right = socket.socketpair()
-        python = sys.executable
-        for module, descriptors in (
-            ("microsim_guest.worldhost", [theirs.fileno(), left.fileno()]),
-            ("microsim_guest.controllerhost", [right.fileno()]),
-        ):
-            subprocess.Popen(
-                [python, "-m", module, *map(str, descriptors)],
-                env=dict(self._env, PYTHONPATH=config.GUEST_FOLDER),
-                cwd="/workspace",
-                stdin=subprocess.DEVNULL,
-                pass_fds=descriptors,
-            )
+        world = self._start_host("microsim_guest.worldhost", theirs.fileno(), left.fileno())
+        self._controllers = self._start_host("microsim_guest.controllerhost", right.fileno())
         for sock in (theirs, left, right):
             sock.close()
-        return ours
+        return Peer(world, ours, self._pass_on)
+
+    def _start_host(self, module: str, *descriptors: int) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *map(str, descriptors)],
+            env=dict(self._env, PYTHONPATH=config.GUEST_FOLDER),
+            cwd="/workspace",
+            stdin=subprocess.DEVNULL,
+            pass_fds=descriptors,
+            preexec_fn=lambda: kernel.set_oom_score(kernel.OOM_WORLD),
+        )
 
     def serve(self) -> None:
         """Read requests forever."""
@@ -179,6 +190,7 @@ class Agent:
             cwd=args["cwd"],
             stdin=frame.blobs[0] if frame.blobs else b"",
             timeout_s=args["timeout_s"],
+            output_bytes=args["output_bytes"],
             emit=emit,
         ), []
 

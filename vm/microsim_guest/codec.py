@@ -66,22 +66,28 @@ def unpack(value: Any, blobs: Sequence[bytes]) -> Any:
     """Reverse :func:`pack`.
 
     Raises:
-        ValueError: The data does not describe its attachments.
+        ValueError: The data does not describe its attachments, or is nested too deeply.
     """
+    try:
+        return _unpack(value, blobs)
+    except (LookupError, TypeError, RecursionError) as error:
+        raise ValueError("malformed value: {!r}".format(error)) from None
+
+
+def _unpack(value: Any, blobs: Sequence[bytes]) -> Any:
     if isinstance(value, list):
-        return [unpack(item, blobs) for item in value]
+        return [_unpack(item, blobs) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
         ((key, item),) = value.items()
         if key == _FLOAT:
             return float(item)
-        if key in (_ARRAY, _BYTES):
-            try:
-                return bytes(blobs[item]) if key == _BYTES else _unpack_array(item, blobs)
-            except (LookupError, TypeError) as error:
-                raise ValueError("malformed value: {!r}".format(error)) from None
-    return {key: unpack(item, blobs) for key, item in value.items()}
+        if key == _BYTES:
+            return bytes(blobs[item])
+        if key == _ARRAY:
+            return _unpack_array(item, blobs)
+    return {key: _unpack(item, blobs) for key, item in value.items()}
 
 
 def _unpack_array(item: Sequence[Any], blobs: Sequence[bytes]) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional
 from microsim_guest import kernel, wire
 
 MAX_PROCESSES = 4096
+DRAIN_S = 5.0  # how long to wait for the end of the pipes after everything has been killed
 
 
 def run(
@@ -19,6 +20,7 @@ def run(
     cwd: Optional[str],
     stdin: bytes,
     timeout_s: float,
+    output_bytes: int,
     emit: Callable[[str, bytes], None],
 ) -> Dict[str, Any]:
     """Run ``argv`` in a control group of its own and stream its output through ``emit(stream, data)``.
@@ -26,11 +28,21 @@ def run(
     The command ends when its main process does or at the deadline; then everything it started is killed,
     also what has detached itself into other sessions, so nothing keeps writing or holds the pipes.
 
+    Args:
+        serial: Unique number.
+        argv: The command.
+        env: Its whole environment.
+        cwd: Its working directory; None for the workspace.
+        stdin: What it reads.
+        timeout_s: Deadline in seconds.
+        output_bytes: Bytes passed on of stdout, and as many of stderr; the rest is read and dropped.
+        emit: Takes the output.
+
     Returns:
-        ``exit_code`` (negative signal number when killed), ``timed_out``, ``duration_ms``.
+        ``exit_code`` (negative signal number when killed), ``timed_out``, ``duration_ms``, and ``dropped``,
+        the number of bytes not passed on.
     """
     started = time.monotonic()
-    deadline = started + timeout_s
     group = kernel.ControlGroup("exec-{}".format(serial), pids_max=MAX_PROCESSES)
     try:
         process = subprocess.Popen(
@@ -43,9 +55,10 @@ def run(
             start_new_session=True,
             preexec_fn=group.enter,
         )
-        timed_out = not _pump(process, stdin, deadline, emit)
-        if timed_out:
+        with _Pipes(process, stdin, output_bytes, emit) as pipes:
+            timed_out = not pipes.move_until_end(started + timeout_s)
             group.kill()
+            pipes.drain(time.monotonic() + DRAIN_S)
         code = process.wait()
     finally:
         group.close()
@@ -53,50 +66,78 @@ def run(
         "exit_code": code,
         "timed_out": timed_out,
         "duration_ms": (time.monotonic() - started) * 1000.0,
+        "dropped": pipes.dropped,
     }
 
 
-def _pump(
-    process: "subprocess.Popen[bytes]", stdin: bytes, deadline: float, emit: Callable[[str, bytes], None]
-) -> bool:
-    """Move bytes until the main process ends; False when the deadline passes first."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    pending = memoryview(stdin)
-    with selectors.DefaultSelector() as selector:
-        for stream, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):
+class _Pipes:
+    """Moves bytes between a process's three pipes and the host."""
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", stdin: bytes, limit: int, emit: Callable[[str, bytes], None]
+    ) -> None:
+        self.dropped = 0
+        self._process = process
+        self._pending = memoryview(stdin)
+        self._room = {"stdout": limit, "stderr": limit}
+        self._emit = emit
+        self._selector = selectors.DefaultSelector()
+        for name in ("stdin", "stdout", "stderr"):
+            stream = getattr(process, name)
             os.set_blocking(stream.fileno(), False)
-            selector.register(stream, selectors.EVENT_READ, name)
-        if pending:
-            os.set_blocking(process.stdin.fileno(), False)
-            selector.register(process.stdin, selectors.EVENT_WRITE, "stdin")
-        else:
-            process.stdin.close()
-        ended = False
-        while True:
-            # A grandchild may keep the pipes open: once the main process is gone, take what is there and stop.
+            event = selectors.EVENT_WRITE if name == "stdin" else selectors.EVENT_READ
+            self._selector.register(stream, event, name)
+
+    def __enter__(self) -> "_Pipes":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for key in list(self._selector.get_map().values()):
+            self._done(key)
+        self._selector.close()
+
+    def move_until_end(self, deadline: float) -> bool:
+        """Move bytes until the main process ends; False when the deadline passes first."""
+        while self._process.poll() is None:
             remaining = deadline - time.monotonic()
-            if remaining <= 0 and not ended:
+            if remaining <= 0:
                 return False
-            ready = selector.select(0 if ended else min(remaining, 0.05))
-            progressed = False
-            for key, _ in ready:
-                if key.data == "stdin":
-                    try:
-                        pending = pending[os.write(key.fd, pending[: wire.CHUNK]) :]
-                    except BrokenPipeError:
-                        pending = pending[:0]
-                    if not pending:
-                        selector.unregister(key.fileobj)
-                        process.stdin.close()
-                    continue
-                data = os.read(key.fd, wire.CHUNK)
-                if data:
-                    emit(key.data, data)
-                    progressed = True
-                else:
-                    selector.unregister(key.fileobj)
-            if ended and (not progressed or time.monotonic() > deadline):
-                return True
-            ended = ended or process.poll() is not None
+            if self._selector.get_map():
+                self._move(min(remaining, 0.05))
+            else:  # it closed its pipes: most often it is ending
+                try:
+                    self._process.wait(remaining)
+                except subprocess.TimeoutExpired:
+                    return False
+        return True
+
+    def drain(self, deadline: float) -> None:
+        """Read what is left in the pipes once nobody writes any more."""
+        while self._selector.get_map() and time.monotonic() < deadline:
+            self._move(0.05)
+
+    def _move(self, timeout: float) -> None:
+        for key, _ in self._selector.select(timeout):
+            if key.data == "stdin":
+                self._feed(key)
+                continue
+            data = os.read(key.fd, wire.CHUNK)
+            if not data:
+                self._done(key)
+            passed_on = data[: self._room[key.data]]
+            self._room[key.data] -= len(passed_on)
+            self.dropped += len(data) - len(passed_on)
+            if passed_on:
+                self._emit(key.data, passed_on)
+
+    def _feed(self, key: selectors.SelectorKey) -> None:
+        try:
+            self._pending = self._pending[os.write(key.fd, self._pending[: wire.CHUNK]) :]
+        except BrokenPipeError:
+            self._pending = self._pending[:0]
+        if not self._pending:
+            self._done(key)
+
+    def _done(self, key: selectors.SelectorKey) -> None:
+        self._selector.unregister(key.fileobj)
+        key.fileobj.close()  # type: ignore[union-attr]  # a pipe's file object, never a number

@@ -6,21 +6,28 @@ import os
 import sys
 import traceback
 import types
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Optional
 
 from microsim_guest import codec, randomness, wire
 
 
-def serve(source: bytes, filename: str, seed: int, link: wire.SocketLink) -> None:
-    """Load the controller and answer until the world host closes the link."""
+def serve(source: bytes, filename: str, seed: Optional[int], link: wire.SocketLink) -> None:
+    """Load the controller and answer until the world host closes the link.
+
+    Args:
+        source: The user's file.
+        filename: Its name.
+        seed: For the process's generators; None leaves them as they are.
+        link: To the world host.
+    """
     # Unbuffered: what a controller printed before it was killed must not be lost.
     sys.stdout, sys.stderr = (
         io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
         for fd in (1, 2)
     )
-    # CPython reseeds `random` in a forked child from the kernel; here it must follow the seed.
-    inventory = randomness.Inventory()
-    inventory.reseed(seed)
+    if seed is not None:
+        # CPython reseeds `random` in a forked child from the kernel; here it must follow the seed.
+        randomness.Inventory().reseed(seed)
     randomness.refresh_entropy_users()
     try:
         act = load(source, filename)

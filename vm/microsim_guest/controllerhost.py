@@ -43,7 +43,11 @@ class Episode:
         link.close()
 
     def finish(self) -> Dict[str, Any]:
-        """Let the child end by itself for a moment (it has seen its link close), then kill the group."""
+        """Let the child end by itself for a moment (it has seen its link close), then kill the group.
+
+        Returns:
+            ``exit_code`` (negative signal number when killed) and ``events``, the limits it ran into.
+        """
         deadline = time.monotonic() + 0.5
         status: Optional[int] = None
         while status is None and time.monotonic() < deadline:
@@ -82,6 +86,7 @@ def _confine(out: int, err: int, link: int, env: Dict[str, str]) -> None:
     os.setgroups([])
     os.setresgid(CONTROLLER_UID, CONTROLLER_UID, CONTROLLER_UID)
     os.setresuid(CONTROLLER_UID, CONTROLLER_UID, CONTROLLER_UID)
+    kernel.forbid_new_privileges()
 
 
 def receive_command(sock: socket.socket) -> Any:
@@ -99,7 +104,8 @@ def receive_command(sock: socket.socket) -> Any:
 
 def main(argv: List[str]) -> None:
     """Serve the world host until the guest ends."""
-    settings = config.load()
+    # Nothing else of the configuration is kept: a controller can look through all of this process's objects.
+    env = config.environment(config.load())
     codec.numpy()  # imported before the snapshot, so that no episode pays for it
     config.scratch(WORKSPACE, CONTROLLER_UID)
     sock = socket.socket(fileno=int(argv[1]))
@@ -109,7 +115,6 @@ def main(argv: List[str]) -> None:
     while True:
         marker, frame, attached = receive_command(sock)
         if marker == b"S":
-            env = config.environment(settings)
             episode = Episode(frame.header, frame.blobs[0], attached, env)
         elif episode is not None:
             result = episode.finish()

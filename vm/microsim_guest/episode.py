@@ -8,8 +8,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from microsim_guest import codec, recorder, streams, wire
 
+MAX_ACTION = 16 * 1024 * 1024
 
-class ControllerFailed(Exception):
+
+class ControllerFailed(wire.KnownError):
     """The controller did not load, raised, died, or returned something that is no action."""
 
     kind = "controller"
@@ -19,6 +21,15 @@ class ControllerFailed(Exception):
         self.traceback_text = traceback_text
 
 
+class ControllersGone(wire.KnownError):
+    """The controller host is dead: no episode can be run any more."""
+
+    kind = "agent"
+
+    def __init__(self) -> None:
+        super().__init__("the process that starts controllers died")
+
+
 class ControllerTimedOut(ControllerFailed):
     """The episode's wall-clock limit passed."""
 
@@ -26,25 +37,35 @@ class ControllerTimedOut(ControllerFailed):
 
 
 class ControllerLink:
-    """The world host's side of one controller process."""
+    """The world host's side of one controller process.
 
-    def __init__(self, host: socket.socket, request: Dict[str, Any], source: bytes, seed: int) -> None:
+    Args:
+        host: Socket to the controller host.
+        request: ``filename``, ``limits`` and ``timeout_s``.
+        source: The controller's file.
+        seed: The episode's; None leaves the controller's generators as the snapshot had them.
+    """
+
+    def __init__(self, host: socket.socket, request: Dict[str, Any], source: bytes, seed: Optional[int]) -> None:
         self._host = wire.SocketLink(host)
         self._deadline = time.monotonic() + request["timeout_s"]
         self._limit = request["timeout_s"]
         ours, theirs = socket.socketpair()
         self._sock = ours
-        self._link = wire.SocketLink(ours)
+        self._link = wire.SocketLink(ours, max_blobs=MAX_ACTION)
         start = {
             "filename": request["filename"],
             # A stream of its own: the controller must not be able to replay the world's randomness.
-            "seed": streams.integer(seed, "controller"),
+            "seed": None if seed is None else streams.integer(seed, "controller"),
             "limits": request["limits"],
         }
         with theirs:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, theirs.fileno().to_bytes(4, "little"))]
-            host.sendmsg([b"S"], rights)
-            self._host.send(start, [source])
+            try:
+                host.sendmsg([b"S"], rights)
+                self._host.send(start, [source])
+            except OSError:
+                raise ControllersGone from None
 
     def wait_loaded(self) -> None:
         """Wait until the controller's file has been executed."""
@@ -54,7 +75,9 @@ class ControllerLink:
         """Send one observation and return the action."""
         blobs: List[bytes] = []
         header = {"observation": codec.pack(observation, blobs)}
-        with contextlib.suppress(OSError):  # it died: the receive below says so, after any error it still reported
+        # Where it died or does not read, the receive below says so, after any error it still reported.
+        with contextlib.suppress(OSError):
+            self._link.limit_to(self._deadline)
             self._link.send(header, blobs)
         frame = self._answer("acting")
         try:
@@ -63,20 +86,18 @@ class ControllerLink:
             raise ControllerFailed("the controller sent a malformed action: {}".format(error)) from None
 
     def _answer(self, activity: str) -> wire.Frame:
-        remaining = self._deadline - time.monotonic()
         try:
-            if remaining <= 0:
-                raise socket.timeout
-            self._sock.settimeout(remaining)
-            frame = self._link.receive()
+            frame = self._link.receive(self._deadline)
         except socket.timeout:
             raise ControllerTimedOut(
                 "the controller was still {} when the episode's {:g} s were over".format(activity, self._limit)
             ) from None
-        except (wire.LinkClosed, wire.ProtocolError, OSError):
+        except wire.ProtocolError as wrong:
+            raise ControllerFailed("the controller wrote to the framework's link: {}".format(wrong)) from None
+        except (wire.LinkClosed, OSError):
             raise ControllerFailed("the controller's process ended while {}".format(activity)) from None
         error = frame.header.get("error")
-        if error is not None:
+        if isinstance(error, dict):
             raise ControllerFailed(
                 "the controller raised {}: {}".format(error.get("kind"), error.get("message")),
                 str(error.get("traceback", "")),
@@ -86,9 +107,12 @@ class ControllerLink:
     def finish(self) -> Tuple[Dict[str, Any], List[bytes]]:
         """End the controller's process; return its exit code, limit events and captured output."""
         self._sock.close()
-        self._host.sock.sendall(b"F")
-        self._host.send({})
-        frame = self._host.receive()
+        try:
+            self._host.sock.sendall(b"F")
+            self._host.send({})
+            frame = self._host.receive()
+        except (OSError, wire.LinkClosed):
+            raise ControllersGone from None
         return frame.header["ok"], list(frame.blobs)
 
 
@@ -96,32 +120,49 @@ def to_action(action: Any, space: Any) -> Any:
     """Turn what a controller returned into what ``step`` takes.
 
     Raises:
-        ControllerFailed: Not numeric, not finite, or of the wrong shape.
+        ControllerFailed: Not numeric, not finite, or not of the space's shape and type.
     """
     np = codec.numpy()
     if action is None:
         raise ControllerFailed("the controller returned None instead of an action")
     dtype, shape = getattr(space, "dtype", None), getattr(space, "shape", None)
+    if np is None or shape is None or dtype is None:
+        _require_numbers(action, action)
+        return action
     try:
-        if np is not None and shape is not None and dtype is not None:
-            array = np.asarray(action, dtype=dtype if np.dtype(dtype).kind in "iub" else np.float64)
-            if array.shape != tuple(shape):
-                raise ControllerFailed(
-                    "the controller returned an action of shape {}, the world takes {}".format(
-                        list(array.shape), list(shape)
-                    )
-                )
-            if not np.isfinite(array).all():
-                raise ControllerFailed("the controller returned an action that is not finite: {}".format(action))
-            return array.item() if array.shape == () else array.astype(dtype)
-        flat = action if isinstance(action, (list, tuple)) else [action]
-        if not all(math.isfinite(float(item)) for item in flat):
-            raise ControllerFailed("the controller returned an action that is not finite: {}".format(action))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ControllerFailed(
-            "the controller returned {!r}, which is no action: {}".format(str(action)[:80], error)
-        ) from None
-    return action
+        given = np.asarray(action)
+    except ValueError as error:  # a ragged list
+        raise _no_action(action, error) from None
+    if given.dtype.kind not in "fiub":
+        raise _no_action(action, "expected numbers")
+    if given.shape != tuple(shape):
+        raise ControllerFailed("the controller returned an action of shape {}, the world takes {}".format(
+            list(given.shape), list(shape)))  # fmt: skip
+    with np.errstate(all="ignore"):  # what does not fit is refused below
+        array = given.astype(dtype)
+    if not np.isfinite(given).all() or not np.isfinite(array).all():
+        raise ControllerFailed("the controller returned an action that is not finite: {}".format(action))
+    contains = getattr(space, "contains", None)
+    if np.dtype(dtype).kind in "iub" and not ((array == given).all() and (contains is None or contains(array))):
+        raise ControllerFailed("the controller returned {}, the world takes {}".format(action, space))
+    return array.item() if array.shape == () else array
+
+
+def _require_numbers(part: Any, action: Any) -> None:
+    """Check an action for which there is no space: numbers, or lists, arrays and dicts of them."""
+    if hasattr(part, "tolist"):
+        part = part.tolist()
+    if isinstance(part, (list, tuple, dict)):
+        for item in part.values() if isinstance(part, dict) else part:
+            _require_numbers(item, action)
+    elif not isinstance(part, (bool, int, float)):
+        raise _no_action(action, "expected numbers, not {}".format(type(part).__name__))
+    elif not math.isfinite(part if isinstance(part, float) else 0.0):
+        raise ControllerFailed("the controller returned an action that is not finite: {}".format(action))
+
+
+def _no_action(action: Any, why: Any) -> ControllerFailed:
+    return ControllerFailed("the controller returned {!r}, which is no action: {}".format(str(action)[:80], why))
 
 
 def run(
@@ -156,8 +197,11 @@ def run(
         link.wait_loaded()
         while result["steps"] < max_steps:
             action = to_action(link.act(observation), space)
+            try:
+                rows.append("action", action)
+            except (recorder.ShapeChanged, TypeError, ValueError) as error:
+                raise ControllerFailed("the controller's action cannot be used: {}".format(error)) from None
             observation, reward, terminated, truncated, info = world.step(action)
-            rows.append("action", action)
             rows.append("reward", float(reward))
             rows.append("observation", observation)
             if callable(state):

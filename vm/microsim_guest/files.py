@@ -2,6 +2,7 @@
 
 import os
 import stat
+import tempfile
 from typing import Any, Dict, List, Tuple
 
 MAX_FILE = 128 * 1024 * 1024
@@ -31,12 +32,18 @@ def read(path: str) -> Tuple[Dict[str, Any], List[bytes]]:
 
 def write(path: str, data: bytes, mode: int) -> Dict[str, Any]:
     """Write a whole file, creating its folders; visible under its name only when complete."""
-    os.makedirs(os.path.dirname(path) or "/", exist_ok=True)
-    partial = "{}.microsim-partial".format(path)
-    with open(partial, "wb") as file:
-        file.write(data)
-        os.fchmod(file.fileno(), mode)
-    os.replace(partial, path)
+    folder = os.path.dirname(path) or "/"
+    os.makedirs(folder, exist_ok=True)
+    # An unpredictable, exclusive name: a controller cannot put a link or a pipe in its place.
+    fd, partial = tempfile.mkstemp(prefix=".microsim-", dir=folder)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), mode)
+        os.replace(partial, path)
+    except BaseException:
+        os.unlink(partial)
+        raise
     return {"size": len(data)}
 
 

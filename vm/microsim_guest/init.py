@@ -1,5 +1,6 @@
-"""PID 1 of the guest: mounts, loopback, then start the agent and reap whatever dies."""
+"""PID 1 of the guest: mounts, loopback, then start the agent and reap whatever dies; no agent, no guest."""
 
+import contextlib
 import os
 import sys
 import time
@@ -19,23 +20,35 @@ def prepare() -> None:
     kernel.mount("cgroup2", kernel.CGROUP_ROOT, "cgroup2")
     with open(os.path.join(kernel.CGROUP_ROOT, "cgroup.subtree_control"), "w") as file:
         file.write("+memory +pids")
+    with open("/proc/sys/kernel/panic", "w") as file:
+        file.write("5")  # seconds: a guest that panics ends, which the host sees, rather than hang
     kernel.loopback_up()
     os.symlink("/proc/self/fd", "/dev/fd")
     os.makedirs("/workspace", exist_ok=True)
 
 
+def farewell() -> None:
+    """Tell the host that nobody will answer it any more, leave it time to read the console, and end the guest."""
+    print("microsim: the agent is gone, and the guest with it", file=sys.stderr, flush=True)
+    from microsim_guest import agent, wire  # too much to keep in memory for this alone
+
+    with contextlib.suppress(OSError):
+        wire.FdLink(agent.open_port()).send({"gone": True})
+    time.sleep(5)
+    kernel.restart()
+
+
 def main() -> None:
     """Run the guest; never returns, because the kernel panics when PID 1 exits."""
     prepare()
-    if os.fork() == 0:
+    agent = os.fork()
+    if agent == 0:
         os.setsid()
+        kernel.set_oom_score(kernel.OOM_AGENT)
         os.execv(PYTHON, [PYTHON, "-m", "microsim_guest.agent"])
-    while True:
-        try:
-            os.wait()
-        except ChildProcessError:
-            print("microsim: the agent is gone and nothing is left to run", file=sys.stderr, flush=True)
-            time.sleep(3600)
+    while os.wait()[0] != agent:
+        pass
+    farewell()
 
 
 if __name__ == "__main__":

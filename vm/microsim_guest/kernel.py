@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import time
+from typing import Dict
 
 RNDADDENTROPY = 0x40085203
 RNDRESEEDCRNG = 0x5207
@@ -14,6 +15,11 @@ SIOCADDRT = 0x890B
 IFF_UP, IFF_LOOPBACK, IFF_RUNNING, IFF_MULTICAST = 0x1, 0x8, 0x40, 0x1000
 RTF_UP = 0x1
 CGROUP_ROOT = "/sys/fs/cgroup"
+PR_SET_NO_NEW_PRIVS = 38
+RB_AUTOBOOT = 0x01234567
+
+# Whom the kernel kills first when the guest runs out of memory: user code, then the world, never the agent.
+OOM_USER, OOM_WORLD, OOM_AGENT = 500, -500, -1000
 
 
 def add_entropy(data: bytes) -> None:
@@ -62,6 +68,23 @@ def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -
         raise OSError(code, "mount {} on {}: {}".format(kind, target, os.strerror(code)))
 
 
+def set_oom_score(score: int) -> None:
+    """Set how early the kernel kills the calling process, and what it starts, when memory runs out."""
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(score))
+
+
+def forbid_new_privileges() -> None:
+    """Make set-user-id programs powerless for the calling process and what it starts."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
+
+
+def restart() -> None:
+    """End the guest: the engine exits rather than restart it."""
+    ctypes.CDLL(None).reboot(RB_AUTOBOOT)
+
+
 class ControlGroup:
     """A cgroup v2 that holds one command and all its descendants, however they detach themselves."""
 
@@ -76,25 +99,24 @@ class ControlGroup:
             file.write(value)
 
     def enter(self) -> None:
-        """Move the calling process in."""
+        """Move the calling process in, and let it be the first to go when memory runs out."""
+        set_oom_score(OOM_USER)
         self._write("cgroup.procs", "0")
 
     def kill(self) -> None:
         """Kill every member with SIGKILL."""
         self._write("cgroup.kill", "1")
 
-    def events(self) -> str:
-        """Return which limits were hit: ``memory.events`` and ``pids.events`` as text."""
-        parts = []
-        for name in ("memory.events", "pids.events"):
-            try:
-                with open(os.path.join(self.path, name)) as file:
-                    parts.append(file.read())
-            except OSError:
-                continue
-        return "".join(parts)
+    def events(self) -> Dict[str, int]:
+        """Return how often limits were hit: ``memory.oom_kill`` and ``pids.max``."""
+        counts = {}
+        for name, counter in (("memory.events", "oom_kill"), ("pids.events", "max")):
+            with open(os.path.join(self.path, name)) as file:
+                values = dict(line.split() for line in file)
+            counts["{}.{}".format(name.partition(".")[0], counter)] = int(values[counter])
+        return counts
 
-    def close(self, timeout: float = 5.0) -> None:
+    def close(self, timeout: float = 30.0) -> None:
         """Kill what is left and remove the group."""
         self.kill()
         deadline = time.monotonic() + timeout

@@ -5,13 +5,13 @@ import subprocess
 import time
 from typing import Any, Dict, List
 
-from microsim_guest import capture
+from microsim_guest import capture, wire
 
 OUTPUT_BYTES = 256 * 1024
 READINESS_PERIOD = 0.25
 
 
-class NotReady(RuntimeError):
+class NotReady(wire.KnownError):
     """A process ended before it was ready, or was not ready in time."""
 
     kind = "world"

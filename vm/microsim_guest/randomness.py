@@ -5,14 +5,14 @@ inventory is taken once, at the end of the warm-up, so that a fork pays for rese
 """
 
 import ctypes
-import gc
+import functools
 import os
 import random
 import sys
 import tempfile
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from microsim_guest import codec, streams
+from microsim_guest import codec, streams, survivors
 
 
 class Source(NamedTuple):
@@ -46,7 +46,7 @@ def is_generator(value: Any) -> bool:
     """Tell whether a value is a random generator with a state of its own."""
     if isinstance(value, random.Random):
         return not isinstance(value, random.SystemRandom)
-    return _of_kind(value, "numpy.random", "Generator", "RandomState")
+    return _of_kind(value, "numpy.random", "Generator", "RandomState", "SeedSequence")
 
 
 def source_of(name: str, generator: Any) -> Source:
@@ -64,6 +64,9 @@ def source_of(name: str, generator: Any) -> Source:
     if _of_kind(generator, "numpy.random", "Generator"):
         return Source(name, lambda seed: _reseed_numpy(generator, seed, name),
                       lambda: _peek_numpy(generator.bit_generator))  # fmt: skip
+    if _of_kind(generator, "numpy.random", "SeedSequence"):
+        return Source(name, lambda seed: generator.__init__(  # in place: others may hold this very object
+            seed, spawn_key=streams.digest(name), pool_size=generator.pool_size), None)  # fmt: skip
     if _of_kind(generator, "torch", "Generator"):
         return Source(name, lambda seed: generator.manual_seed(streams.integer(seed, name, 63)), None)
     if callable(generator):
@@ -72,6 +75,12 @@ def source_of(name: str, generator: Any) -> Source:
         "generator {!r} is a {}: expected random.Random, a numpy or torch generator, or a function that "
         "takes a seed".format(name, type(generator).__name__)
     )
+
+
+def _looked_up(name: str, get: Callable[[], Any]) -> Source:
+    """Describe a generator that is looked up at each use, because the world's ``reset`` may replace the object."""
+    peek = None if source_of(name, get()).peek is None else lambda: source_of(name, get()).peek()  # type: ignore[misc]
+    return Source(name, lambda seed: source_of(name, get()).reseed(seed), peek)
 
 
 def _peek_python(generator: random.Random) -> int:
@@ -85,14 +94,15 @@ def _peek_python(generator: random.Random) -> int:
 def _peek_numpy(bits: Any) -> int:
     state = bits.state  # a copy, cheaper than copying the generator
     try:
-        return int(bits.random_raw())
+        low, high = (int(raw) for raw in bits.random_raw(2))  # some kinds give 32 bits at a time
+        return (low ^ high << 32) & (1 << 64) - 1
     finally:
         bits.state = state
 
 
 def _reseed_numpy(generator: Any, seed: int, name: str) -> None:
-    bits = generator.bit_generator
-    bits.state = type(bits)(streams.sequence(seed, name)).state
+    # In place, and not by setting its state: the seed sequence, from which spawn() makes children, changes too.
+    generator.bit_generator.__init__(streams.sequence(seed, name))
 
 
 def process_sources() -> List[Source]:
@@ -129,7 +139,8 @@ def world_sources(world: Any) -> List[Source]:
     for depth, layer in enumerate(_layers(world)):
         generator = getattr(layer, "np_random", None)  # touching it creates it before the snapshot
         if is_generator(generator):
-            sources.append(source_of("world.np_random" + "." * bool(depth) + str(depth or ""), generator))
+            name = "world.np_random{}".format(depth or "")
+            sources.append(_looked_up(name, functools.partial(getattr, layer, "np_random")))
         for attribute in ("action_space", "observation_space", "single_action_space",
                           "single_observation_space"):  # fmt: skip
             space = getattr(layer, attribute, None)
@@ -138,9 +149,16 @@ def world_sources(world: Any) -> List[Source]:
                 sources.append(Source(name, _space_seeder(space, name), None))
         declared = getattr(layer, "generators", None)
         if callable(declared):
-            sources += [source_of("world." + name, value) for name, value in sorted(declared().items())]
+            for key in sorted(declared()):
+                taken = any(source.name == "world." + key for source in sources)  # by another member's
+                name = "world.{}{}".format(key, depth if taken else "")
+                sources.append(_looked_up(name, functools.partial(_declared_by, layer, key)))
     sources += [source_of(name, value) for name, value in sorted(_registered.items())]
     return sources
+
+
+def _declared_by(layer: Any, key: str) -> Any:
+    return layer.generators()[key]
 
 
 def _space_seeder(space: Any, name: str) -> Callable[[int], None]:
@@ -166,7 +184,7 @@ class Inventory:
 
     def __init__(self, world: Any = None) -> None:
         self.sources = process_sources() + (world_sources(world) if world is not None else [])
-        self.findings = [] if world is None else _undeclared(world)
+        self.findings = [] if world is None else survivors.find(world, _declared(world), is_generator)
 
     def reseed(self, seed: int) -> None:
         """Reseed every declared source, each from its own stream of ``seed``."""
@@ -178,7 +196,8 @@ class Inventory:
         return {source.name: "%016x" % source.peek() for source in self.sources if source.peek is not None}
 
 
-def _declared_ids(world: Any) -> Dict[int, Any]:
+def _declared(world: Any) -> List[Any]:
+    """Return the generators that a fork reseeds."""
     known: List[Any] = [random._inst]
     np = codec.numpy()
     if np is not None:
@@ -192,7 +211,7 @@ def _declared_ids(world: Any) -> Dict[int, Any]:
                           "single_observation_space"):  # fmt: skip
             known += _space_generators(getattr(layer, attribute, None))
     known += list(_registered.values())
-    return {id(value): value for value in known}
+    return known
 
 
 def _space_generators(space: Any, depth: int = 0) -> List[Any]:
@@ -203,39 +222,3 @@ def _space_generators(space: Any, depth: int = 0) -> List[Any]:
     for child in children.values() if isinstance(children, dict) else children:
         found += _space_generators(child, depth + 1)
     return found
-
-
-def _undeclared(world: Any) -> List[str]:
-    """Name the generators that would survive a fork unreseeded."""
-    gc.collect()
-    known = _declared_ids(world)
-    found: Dict[int, Any] = {}
-    # Extension types need not be tracked by the collector themselves: look one step further too.
-    for holder in gc.get_objects():
-        for value in (holder, *gc.get_referents(holder)):
-            if id(value) not in known and is_generator(value):
-                found[id(value)] = value
-    return sorted(
-        "unreseeded generator survived the snapshot: {} at {}".format(_type_name(value), _where(value, world))
-        for value in found.values()
-    )
-
-
-def _type_name(value: Any) -> str:
-    return "{}.{}".format(type(value).__module__.lstrip("_"), type(value).__name__)
-
-
-def _where(generator: Any, world: Any) -> str:
-    """Name the place that holds a generator, as a user would write it, if one can be found."""
-    places: List[Tuple[str, Any]] = [("world", world)]
-    places += [(name, module) for name, module in list(sys.modules.items()) if module is not None]
-    for name, holder in places:
-        for attribute, value in list(getattr(holder, "__dict__", {}).items()):
-            if value is generator:
-                return "{}.{}".format(name, attribute)
-    for name, holder in places:
-        for attribute, value in list(getattr(holder, "__dict__", {}).items()):
-            for inner, deeper in list(getattr(value, "__dict__", {}).items()):
-                if deeper is generator:
-                    return "{}.{}.{}".format(name, attribute, inner)
-    return "an unnamed place"

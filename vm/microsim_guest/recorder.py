@@ -1,14 +1,14 @@
 """Record an episode as typed columns: raw bytes per name, one row per step."""
 
 import array
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
-from microsim_guest import codec
+from microsim_guest import codec, wire
 
 MAX_BYTES = 192 * 1024 * 1024
 
 
-class ShapeChanged(ValueError):
+class ShapeChanged(wire.KnownError):
     """A column's value changed its shape, type or keys during the episode."""
 
     kind = "world"
@@ -33,6 +33,9 @@ class Column:
         dtype, shape, raw = to_bytes(value)
         if not self.rows:
             self.dtype, self.shape = dtype, shape
+        elif shape == self.shape and {dtype, self.dtype} == {"<i8", "<f8"}:
+            # A whole number in one step and a fraction in another is one quantity, not two types.
+            raw = self._as_floats(dtype, raw)
         elif (dtype, shape) != (self.dtype, self.shape):
             raise ShapeChanged(
                 "{} changed from {}{} to {}{} at row {}".format(
@@ -41,6 +44,14 @@ class Column:
             )
         self.data += raw
         self.rows += 1
+
+    def _as_floats(self, dtype: str, raw: bytes) -> bytes:
+        """Turn the column, or else the new row, from integers into floats; return the row."""
+        if dtype == "<i8":
+            return array.array("d", array.array("q", raw)).tobytes()
+        self.data = bytearray(array.array("d", array.array("q", bytes(self.data))).tobytes())
+        self.dtype = "<f8"
+        return raw
 
 
 def to_bytes(value: Any) -> Tuple[str, Tuple[int, ...], bytes]:
@@ -78,10 +89,20 @@ class Recorder:
 
     def __init__(self) -> None:
         self.columns: Dict[str, Column] = {}
+        self._keys: Dict[str, Set[str]] = {}
 
     def append(self, name: str, value: Any) -> None:
-        """Add one row to a column; a dict becomes one column per key."""
-        for suffix, part in codec.flatten(value).items():
+        """Add one row to a column; a dict becomes one column per key.
+
+        Raises:
+            ShapeChanged: The value does not fit the rows before it.
+            TypeError: Not numeric.
+        """
+        parts = codec.flatten(value)
+        keys = self._keys.setdefault(name, set(parts))
+        if keys != set(parts):
+            raise ShapeChanged("{} changed its keys from {} to {}".format(name, sorted(keys), sorted(parts)))
+        for suffix, part in parts.items():
             column = self.columns.get(name + suffix)
             if column is None:
                 column = self.columns[name + suffix] = Column(name + suffix)

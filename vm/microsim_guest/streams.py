@@ -12,14 +12,15 @@ from microsim_guest import codec
 WORDS = 8
 
 
-def _digest(name: str) -> List[int]:
+def digest(name: str) -> List[int]:
+    """Return a name as 128 bits in words of 32: a spawn key that no other name has."""
     raw = hashlib.sha256(name.encode()).digest()[:16]
     return [int.from_bytes(raw[i : i + 4], "little") for i in range(0, 16, 4)]
 
 
 def sequence(seed: int, name: str) -> Any:
     """Return the numpy SeedSequence of a named stream (numpy must be installed)."""
-    return codec.numpy().random.SeedSequence(seed, spawn_key=_digest(name))
+    return codec.numpy().random.SeedSequence(seed, spawn_key=digest(name))
 
 
 def words(seed: int, name: str) -> List[int]:

@@ -6,14 +6,15 @@ other in the raw part, their lengths listed under ``"blobs"``.
 
 Requests carry ``id``, ``op`` and ``args``. Every answer repeats the ``id`` and carries exactly one of
 ``event`` (streamed output, more to come), ``ok`` (the result) or ``error`` (``kind``, ``message``,
-``traceback``): errors are data, never a broken link.
+``traceback``): errors are data, never a broken link. ``gone`` alone is the guest's last word: its agent died.
 """
 
 import json
 import os
 import socket
 import struct
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 PREFIX = struct.Struct(">II")
 MAX_HEADER = 4 * 1024 * 1024
@@ -27,6 +28,12 @@ class ProtocolError(Exception):
 
 class LinkClosed(Exception):
     """The peer closed the link."""
+
+
+class KnownError(Exception):
+    """An error of ours, whose kind the host knows. A world's own exceptions may have a ``kind`` too."""
+
+    kind = "guest"
 
 
 class Frame(NamedTuple):
@@ -67,10 +74,10 @@ def decode(header: bytes, raw: bytes) -> Frame:
     """Decode a frame's two parts."""
     try:
         message = json.loads(header.decode("utf-8"))
-        lengths = message.get("blobs", []) if isinstance(message, dict) else None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError("not a frame: {}".format(error)) from None
-    if lengths is None or not all(type(n) is int and n >= 0 for n in lengths) or sum(lengths) != len(raw):
+    lengths = message.get("blobs", []) if isinstance(message, dict) else None
+    if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths) or sum(lengths) != len(raw):
         raise ProtocolError("not a frame: its header does not describe its attachments")
     blobs: List[bytes] = []
     start = 0
@@ -109,14 +116,22 @@ class FdLink:
 
 
 class SocketLink:
-    """Frames over a stream socket, with an optional deadline per receive."""
+    """Frames over a stream socket, with an optional deadline per frame.
 
-    def __init__(self, sock: socket.socket) -> None:
+    Args:
+        sock: The socket.
+        max_blobs: Most bytes of attachments that the peer may send in one frame.
+    """
+
+    def __init__(self, sock: socket.socket, max_blobs: int = MAX_BLOBS) -> None:
         self.sock = sock
+        self._max_blobs = max_blobs
 
-    def _read_exactly(self, size: int) -> bytes:
+    def _read_exactly(self, size: int, deadline: Optional[float]) -> bytes:
         parts = []
         while size:
+            if deadline is not None:
+                self.limit_to(deadline)
             part = self.sock.recv(min(size, CHUNK))
             if not part:
                 raise LinkClosed
@@ -124,10 +139,28 @@ class SocketLink:
             size -= len(part)
         return b"".join(parts)
 
-    def receive(self) -> Frame:
-        """Read one frame; ``socket.timeout`` where the socket has a time-out."""
-        header_size, blobs_size = parse_prefix(self._read_exactly(PREFIX.size))
-        return decode(self._read_exactly(header_size), self._read_exactly(blobs_size))
+    def limit_to(self, deadline: float) -> None:
+        """Let the next call on the socket end by the deadline; raise ``socket.timeout`` where it has passed."""
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise socket.timeout
+        self.sock.settimeout(remaining)
+
+    def receive(self, deadline: Optional[float] = None) -> Frame:
+        """Read one frame.
+
+        Args:
+            deadline: Of ``time.monotonic()``, for the whole frame, however slowly its bytes arrive.
+
+        Raises:
+            socket.timeout: The deadline passed.
+            LinkClosed: The peer closed the link.
+            ProtocolError: What arrived is no frame, or one larger than allowed.
+        """
+        header_size, blobs_size = parse_prefix(self._read_exactly(PREFIX.size, deadline))
+        if blobs_size > self._max_blobs:
+            raise ProtocolError("{} bytes of attachments, {} are allowed".format(blobs_size, self._max_blobs))
+        return decode(self._read_exactly(header_size, deadline), self._read_exactly(blobs_size, deadline))
 
     def send(self, header: Dict[str, Any], blobs: Sequence[bytes] = ()) -> None:
         """Write one frame."""
@@ -136,8 +169,12 @@ class SocketLink:
 
 def error_header(error: BaseException, traceback_text: str = "") -> Dict[str, Any]:
     """Describe an exception as the ``error`` member of an answer."""
+    try:
+        message = str(error)
+    except Exception:  # a user's exception class may be broken too
+        message = "<its message cannot be shown>"
     return {
-        "kind": getattr(error, "kind", type(error).__name__),
-        "message": str(error)[:4000],
+        "kind": error.kind if isinstance(error, KnownError) else type(error).__name__,
+        "message": message[:4000],
         "traceback": traceback_text[-16000:],
     }

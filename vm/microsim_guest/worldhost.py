@@ -13,7 +13,7 @@ from microsim_guest import codec, config, episode, processes, randomness, wire
 Answer = Tuple[Dict[str, Any], List[bytes]]
 
 
-class NoWorld(RuntimeError):
+class NoWorld(wire.KnownError):
     """The request needs a world object, and this template has none."""
 
     kind = "world"
@@ -46,6 +46,7 @@ class WorldHost:
         if spec is not None:
             sys.path.insert(0, config.WORLD_FOLDER)
             self._world = build(spec)
+        randomness.refresh_entropy_users()  # what each fork renews is nothing to report
         self._inventory = randomness.Inventory(self._world)
         wire.SocketLink(self._controllers).receive()  # the controller host has done its imports
         return {
@@ -71,6 +72,7 @@ class WorldHost:
             return None
         if self._clean_seed != seed:
             self._inventory.reseed(seed)
+            self._clean_seed = seed
         return seed
 
     def _need_world(self) -> Any:
@@ -103,7 +105,7 @@ class WorldHost:
         started = time.monotonic()
         seed = self._begin(args["seed"])
         world = self._need_world()
-        link = episode.ControllerLink(self._controllers, args, blobs[0], args["seed"])
+        link = episode.ControllerLink(self._controllers, args, blobs[0], seed)
         try:
             result, rows = episode.run(world, seed, args["max_steps"], link)
         finally:
@@ -172,8 +174,8 @@ def main(argv: List[str]) -> None:
             link.send({"id": request_id, "ok": result}, blobs)
         except BaseException as error:
             header = wire.error_header(error, traceback.format_exc())
-            if not hasattr(error, "kind"):
-                header = dict(header, kind="world", message="{}: {}".format(type(error).__name__, error)[:4000])
+            if not isinstance(error, wire.KnownError):
+                header = dict(header, kind="world", message="{kind}: {message}".format(**header))
             link.send({"id": request_id, "error": header})
 
 

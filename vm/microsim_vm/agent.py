@@ -68,6 +68,8 @@ class AgentClient:
         self._waiting[request_id] = answers
         deadline = time.monotonic() + timeout_s
         try:
+            if self._closed:  # the reader is gone: nobody would ever hand us the answer
+                raise self._gone(op)
             self._send(wire.encode({"id": request_id, "op": op, "args": args or {}}, blobs))
             while True:
                 try:
@@ -106,6 +108,8 @@ class AgentClient:
         try:
             while True:
                 frame = link.receive()
+                if "gone" in frame.header:
+                    break
                 answers = self._waiting.get(frame.header.get("id", 0))
                 if answers is not None:  # an answer that came after its deadline has no reader
                     answers.put(frame)

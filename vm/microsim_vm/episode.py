@@ -123,8 +123,10 @@ def _controller_error(result: dict[str, Any]) -> ControllerError | None:
         )  # fmt: skip
     cause = ""
     exit_code, events = result["controller"]["exit_code"], result["controller"]["events"]
-    if "ended while" in error["message"]:
-        cause = f"exit code {exit_code}"
-        if "oom_kill 0" not in events and "oom_kill " in events:
-            cause = "killed: over its memory limit (controller.memory_mib)"
+    if events["memory.oom_kill"]:
+        cause = "it was killed over its memory limit (controller.memory_mib)"
+    elif events["pids.max"]:
+        cause = "it ran into its process limit (controller.processes)"
+    elif "ended while" in error["message"]:
+        cause = f"it was killed by signal {-exit_code}" if exit_code < 0 else f"it exited with {exit_code}"
     return ControllerError(error["message"], cause=cause, details=error["traceback"])

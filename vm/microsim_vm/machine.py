@@ -34,6 +34,7 @@ class ExecResult:
         stderr_bytes: Likewise.
         duration_ms: Wall-clock time in the guest, milliseconds.
         timed_out: It was killed, with all it had started, because its time was over.
+        dropped_bytes: How much more output there was than is kept.
     """
 
     exit_code: int
@@ -41,6 +42,7 @@ class ExecResult:
     stderr_bytes: bytes
     duration_ms: float
     timed_out: bool
+    dropped_bytes: int = 0
 
     @property
     def stdout(self) -> str:
@@ -165,11 +167,13 @@ class Machine:
         output: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
 
         def keep(stream: str, data: bytes) -> None:
+            # The guest has the same limit; it is not to be trusted with our memory.
             kept = output[stream]
             kept += data[: MAX_OUTPUT - len(kept)]
 
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-        args = {"argv": argv, "cwd": cwd, "env": dict(env or {}), "timeout_s": timeout_seconds}
+        args = {"argv": argv, "cwd": cwd, "env": dict(env or {}), "timeout_s": timeout_seconds,
+                "output_bytes": MAX_OUTPUT}  # fmt: skip
         raw = stdin.encode() if isinstance(stdin, str) else stdin
         with self._timed("exec"):
             answer, _ = self._client.call(
@@ -177,7 +181,7 @@ class Machine:
             )
         result = ExecResult(
             answer["exit_code"], bytes(output["stdout"]), bytes(output["stderr"]), answer["duration_ms"],
-            answer["timed_out"],
+            answer["timed_out"], answer["dropped"],
         )  # fmt: skip
         if check and result.exit_code != 0:
             what = f"timed out after {timeout_seconds:g} s" if result.timed_out else f"exited with {result.exit_code}"

@@ -1,6 +1,5 @@
 """A stack of boxes in contact, pushed sideways: what a restored position and velocity do not describe."""
 
-import gymnasium
 import mujoco
 import numpy as np
 
@@ -16,34 +15,35 @@ MODEL = f"""<mujoco>
 STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 
 
-class Boxes(gymnasium.Env):
-    """Push the lowest box with a force along x, in newtons; observe all positions.
+class Boxes:
+    """Observe all positions.
 
-    Args:
-        restore_at: In `step` number `restore_at` and only where `forget` is set in the options of a reset:
-            restore the start from positions and velocities alone.
+    Action, (2,): force on the lowest box along x in newtons; and, where not 0, go back to the start of the
+    episode instead of stepping, by restoring time, positions and velocities, and nothing else.
     """
 
     def __init__(self):
         self.model = mujoco.MjModel.from_xml_string(MODEL)
         self.data = mujoco.MjData(self.model)
-        self.action_space = gymnasium.spaces.Box(-20.0, 20.0, (1,), dtype=np.float64)
-        size = self.model.nq
-        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), dtype=np.float64)
         self.reset(seed=0)
 
     def reset(self, *, seed=None, options=None):
         """Drop the boxes from places that the seed shifts, and let them come into contact."""
-        super().reset(seed=seed)
+        rng = np.random.default_rng(seed)
         mujoco.mj_resetData(self.model, self.data)
-        self.data.qpos[0::7] += self.np_random.uniform(-0.02, 0.02, 3)
+        self.data.qpos[0::7] += rng.uniform(-0.02, 0.02, 3)
         mujoco.mj_step(self.model, self.data, 20)
+        self._start = (self.data.time, self.data.qpos.copy(), self.data.qvel.copy())
         return self.data.qpos.copy(), {}
 
     def step(self, action):
-        """Push for 0.005 s; the action 20.0 rewinds to the start, by position and velocity only."""
-        self.data.xfrc_applied[1, 0] = float(action[0])
-        mujoco.mj_step(self.model, self.data)
+        """Push for 0.005 s, or go back to the start."""
+        force, back = action
+        self.data.xfrc_applied[1, 0] = force
+        if back:
+            self.data.time, self.data.qpos[:], self.data.qvel[:] = self._start
+        else:
+            mujoco.mj_step(self.model, self.data)
         return self.data.qpos.copy(), float(self.data.qpos[0]), False, False, {}
 
     def state(self):
