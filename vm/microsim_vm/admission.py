@@ -50,14 +50,17 @@ def _share(limit_bytes: int) -> int:
     return int((limit_bytes >> 20) * SHARE)
 
 
+def _lines_of(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:  # it ended
+        return []
+
+
 def _groups(pid: int) -> list[Path]:
     """Return the folders of a process's memory control group and of all groups around it."""
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    except OSError:
-        return []
     found = []
-    for line in lines:
+    for line in _lines_of(pid):
         _, controllers, name = line.split(":", 2)
         if controllers == "":
             root = CGROUPS

@@ -79,13 +79,10 @@ def differences(old: Lock, new: Lock) -> Iterator[str]:
     yield from _compare("file", old.files, new.files)
     if old.guest != new.guest:
         yield "the guest package: this pytest-microsim is not the version that wrote the lock"
-    yield from _compare("Debian package", _versions(old.packages), _versions(new.packages))
-    yield from _compare("wheel", {w.name: w.filename for w in old.wheels}, {w.name: w.filename for w in new.wheels})
-    yield from _compare("image part", old.image, new.image)
-
-
-def _versions(packages: dict[str, Package]) -> dict[str, str]:
-    return {name: package.version for name, package in packages.items()}
+    yield from _compare("Debian package", old.packages, new.packages)
+    yield from _compare("wheel", {w.name: w for w in old.wheels}, {w.name: w for w in new.wheels})
+    rest = ("kernel", "python", "image", "digest")
+    yield from _compare("result", *({name: getattr(lock, name) for name in rest} for lock in (old, new)))
 
 
 def _compare(kind: str, old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:
@@ -105,6 +102,8 @@ def _compare(kind: str, old: dict[str, Any], new: dict[str, Any], prefix: str = 
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, (Package, Wheel)):
+        return f"{value.version} ({value.sha256[:12]})"
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else f"{text[:16]}..."
 
