@@ -40,7 +40,9 @@ def parametrize_seeds(metafunc: pytest.Metafunc) -> None:
     seeds = list(metafunc.config.stash[RUN].settings.seeds or seeds)
     # The fixture's own scope, which is the function: a session-scoped parameter would make collection
     # quadratic and regroup the tests.
-    metafunc.parametrize(PARAMETER, [SeedParam(seed, len(seeds)) for seed in seeds], indirect=True, ids=seed_ids(seeds))
+    ids = seed_ids(seeds)
+    params = [SeedParam(seed, len(seeds), text) for seed, text in zip(seeds, ids, strict=True)]
+    metafunc.parametrize(PARAMETER, params, indirect=True, ids=ids)
 
 
 def problems_of(item: pytest.Item) -> Iterator[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from microsim_vm.errors import ControllerError
+from microsim_vm.errors import ControllerError, MicrosimError
 
 from .errors import RecordError
 from .gates.fingerprints import Fingerprint, combined, fingerprint_of_columns
@@ -18,8 +19,24 @@ from .seeds import check_seed, seed_of_episode
 
 if TYPE_CHECKING:
     from microsim_vm.episode import Column, EpisodeRecord
-    from microsim_vm.errors import MicrosimError
     from microsim_vm.machine import ExecResult, Filesystem, Machine
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _raises_at_the_call(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let an error of ours show the line of the test that made the call, not the plumbing below it."""
+
+    @functools.wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        __tracebackhide__ = True
+        try:
+            return method(*args, **kwargs)
+        except MicrosimError as error:
+            raise error.with_traceback(None)  # noqa: B904 (the same error, not a new one)
+
+    return call
 
 
 class Episode:
@@ -106,6 +123,10 @@ class Rollout:
         self._episode_seeds: list[int | None] = []
         self._by_hand: list[Fingerprint] = []
 
+    def __repr__(self) -> str:
+        return f"<Rollout seed={self.seed} world={self.world}>"
+
+    @_raises_at_the_call
     def run(
         self,
         controller: str | os.PathLike[str],
@@ -129,7 +150,6 @@ class Rollout:
             WorldError: If the world raises.
             SeedError: If the seed is none.
         """
-        __tracebackhide__ = True
         path = self._find(controller)
         source = _checked_source(path)
         record = self.machine.run_episode(
@@ -145,6 +165,7 @@ class Rollout:
             raise episode.error
         return episode
 
+    @_raises_at_the_call
     def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode to be driven by hand.
 
@@ -157,12 +178,12 @@ class Rollout:
         Raises:
             WorldError: If the world raises.
         """
-        __tracebackhide__ = True
         observation, info = self.machine.reset(self._next_seed(seed))
         self._by_hand.append(Fingerprint())
         self._by_hand[-1].add(observation)
         return observation, info
 
+    @_raises_at_the_call
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take one step of an episode that ``reset`` began.
 
@@ -175,12 +196,12 @@ class Rollout:
         Raises:
             WorldError: If the world raises, or has not been reset.
         """
-        __tracebackhide__ = True
         observation, reward, terminated, truncated, info = self.machine.step(action)
         if self._by_hand:
             self._by_hand[-1].add([action, observation, reward, terminated, truncated])
         return observation, reward, terminated, truncated, info
 
+    @_raises_at_the_call
     def exec(
         self,
         command: str | Sequence[str],
@@ -196,7 +217,6 @@ class Rollout:
         Raises:
             CommandFailedError: With ``check=True``, if it does not exit with 0.
         """
-        __tracebackhide__ = True
         return self.machine.exec(command, timeout_seconds=timeout_seconds, check=check, cwd=cwd, env=env, stdin=stdin)
 
     @property
@@ -204,6 +224,7 @@ class Rollout:
         """The microVM's files: ``read``, ``write`` and ``list``. They are gone at the end of the test."""
         return self.machine.filesystem
 
+    @_raises_at_the_call
     def record(self, name: str, value: float) -> None:
         """Record a number of this rollout, for the report and for verdicts over the whole group of seeds.
 
@@ -215,7 +236,6 @@ class Rollout:
             RecordError: For NaN, an infinity, or anything that is not a number. A NaN compares as false with
                 everything, so that it would pass many an assertion.
         """
-        __tracebackhide__ = True
         if not isinstance(name, str) or not name:
             raise RecordError(f"a recorded number needs a name, not {name!r}")
         self.recorded[name] = _finite(name, value)

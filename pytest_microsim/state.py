@@ -26,10 +26,12 @@ class SeedParam:
     Attributes:
         seed: The seed.
         group_size: How many seeds the group has.
+        id: What the seed is called in the test's id.
     """
 
     seed: int
     group_size: int
+    id: str
 
 
 class Run:

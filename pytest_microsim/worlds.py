@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from microsim_vm.errors import MicrosimError
-
 from .state import Run
 
 if TYPE_CHECKING:
@@ -17,7 +15,7 @@ class WorldPool:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._worlds: dict[str, WarmWorld | MicrosimError] = {}
+        self._worlds: dict[str, WarmWorld | Exception] = {}
 
     def get(self, name: str) -> WarmWorld:
         """Return the warm world of that name; the first call may bake and boot, which can take minutes.
@@ -28,7 +26,7 @@ class WorldPool:
         if name not in self._worlds:
             self._worlds[name] = self._warm(name)
         found = self._worlds[name]
-        if isinstance(found, MicrosimError):
+        if isinstance(found, Exception):
             raise found
         return found
 
@@ -42,17 +40,17 @@ class WorldPool:
                 "findings": list(world.findings),
             }
             for name, world in self._worlds.items()
-            if not isinstance(world, MicrosimError)
+            if not isinstance(world, Exception)
         }
 
     def close(self) -> None:
         """Close all worlds."""
         while self._worlds:
             _, world = self._worlds.popitem()
-            if not isinstance(world, MicrosimError):
+            if not isinstance(world, Exception):
                 world.close()
 
-    def _warm(self, name: str) -> WarmWorld | MicrosimError:
+    def _warm(self, name: str) -> WarmWorld | Exception:
         from microsim_vm.world import warm
 
         template = self._run.template(name)
@@ -66,5 +64,5 @@ class WorldPool:
 
         try:
             return warm(template, self._run.settings.vm_options(self._run.session_id), progress)
-        except MicrosimError as error:
+        except Exception as error:  # kept, so that the next 63 rollouts fail at once
             return error

@@ -55,7 +55,8 @@ def judge_fingerprints(group: Group) -> Verdict:
         GATE,
         group.name,
         Outcome.FAILED if too_few and group.variance == "fail" else Outcome.WARNED,
-        f"{n} seeds of {group.name} amount to {n_eff:.1f} independent episodes",
+        f"{n} seeds of {group.name} amount to {n_eff:.1f} independent episodes "
+        f"(N_eff = {n_eff:.1f}, and at most {0.75 * n:g} of {n} fails)",
         n=n,
         n_eff=n_eff,
         clusters=copies,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,7 +10,11 @@ from ..collection import PARAMETER
 from ..markers import microsim_mark
 from ..state import ITEM, RUN, ItemState, SeedParam
 
+if TYPE_CHECKING:
+    from ..rollout import Rollout
+
 ATTRIBUTE = "microsim"
+PHASES = ("fork", "exec", "episode")
 
 
 def attach_properties(item: pytest.Item) -> None:
@@ -22,7 +26,7 @@ def attach_properties(item: pytest.Item) -> None:
     if state.snapshot:
         properties["microsim_snapshot"] = state.snapshot
     if state.rollout is not None:
-        for phase, milliseconds in state.rollout.machine.timings.items():
+        for phase, milliseconds in _timings(state.rollout).items():
             properties[f"microsim_{phase}_ms"] = round(milliseconds, 3)
         for name, value in state.rollout.recorded.items():
             properties[f"microsim_record_{name}"] = value
@@ -49,37 +53,38 @@ def _rollout(state: ItemState) -> dict[str, Any]:
     if state.rollout is not None:
         facts["fingerprint"] = state.rollout.fingerprint()
         facts["episode_seeds"] = list(state.rollout.episode_seeds)
-        facts["timings"] = dict(state.rollout.machine.timings)
+        facts["timings"] = _timings(state.rollout)
         facts["findings"] = list(state.rollout.machine.findings)
         facts["recorded"] = dict(state.rollout.recorded)
     return facts
 
 
+def _timings(rollout: Rollout) -> dict[str, float]:
+    """Return milliseconds by phase, for the phases that took place."""
+    return {phase: rollout.machine.timings[phase] for phase in PHASES if phase in rollout.machine.timings}
+
+
 def _group(item: pytest.Item) -> dict[str, Any] | None:
-    """Describe the group of seeds that a test belongs to, from what it is made of and never from its id."""
+    """Describe the group of seeds that a test belongs to, from what it is made of and never from its node id."""
     callspec = getattr(item, "callspec", None)
     param = callspec.params.get(PARAMETER) if callspec else None
     if callspec is None or not isinstance(param, SeedParam):
         return None
-    others = {name: value for name, value in callspec.params.items() if name != PARAMETER}
+    # Seeds are the innermost parameter, so that the last occurrence of the seed's name is the seed. Values and
+    # indices of the other parameters would not do: values may not cross from a worker, and pytest renumbers
+    # indices test by test.
+    before, _, after = callspec.id.rpartition(param.id)
     function = getattr(item, "originalname", None) or item.name
     path = item.location[0]
     chain = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
-    label = ",".join(f"{name}={_short(value)}" for name, value in others.items())
     mark = microsim_mark(item)
     return {
-        # The index of a parameter tells apart values whose texts are equal.
-        "key": "\0".join([path, *chain, function, *(f"{name}={callspec.indices[name]}" for name in others)]),
+        "key": "\0".join([path, *chain, function, before, after]),
         "test": "::".join([path, *chain, function]),
-        "parameters": label,
+        "parameters": "-".join(part.strip("-") for part in (before, after) if part),
         "location": [path, item.location[1], ".".join([*chain, function])],
         "expected": param.group_size,
         "variance": mark.variance,
         "deterministic": mark.deterministic,
         "reseed": mark.reseed,
     }
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."

@@ -29,7 +29,7 @@ def write_summary(terminal: pytest.TerminalReporter, verdicts: Verdicts) -> None
 
 
 def _world_line(name: str, world: WorldSummary) -> str:
-    forks = f"{len(world.fork_ms)} rollouts"
+    forks = f"{len(world.fork_ms)} rollout{'' if len(world.fork_ms) == 1 else 's'}"
     if world.fork_ms:
         forks += f", fork p50 {statistics.median(world.fork_ms.values()):.0f} ms"
     how = "warmed in this run" if world.warmed else "snapshot reused"

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import platformdirs
 import pytest
+from microsim_vm.cache import Cache
+from microsim_vm.templates import load_template
+from microsim_vm.templates.bake import bake
 
 REPOSITORY = Path(__file__).parents[2]
 # pytester gives each test an empty home: without this, each would bake its world anew.
 CACHE = os.environ.get("MICROSIM_CACHE_DIR") or platformdirs.user_cache_dir("microsim")
 LIMIT_S = 300
+SLOW_LAYERS = ("bases", "pythons", "wheels", "probes")
 
 Run = Callable[..., pytest.RunResult]
 
@@ -42,3 +46,16 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pyt
 def controllers(pytester: pytest.Pytester) -> Path:
     """Copy the example controllers next to the test files."""
     return Path(shutil.copytree(REPOSITORY / "example_tests" / "controllers", pytester.path / "controllers"))
+
+
+@pytest.fixture
+def cold_cache(tmp_path: Path) -> Iterator[Path]:
+    """Make a cache in which nothing is warm; the layers that take minutes to build are the user's."""
+    usual = Cache(Path(CACHE))
+    bake(load_template(REPOSITORY / "templates" / "cartpole"), usual, locked=False, progress=print)
+    root = tmp_path / "cache"
+    root.mkdir()
+    for name in SLOW_LAYERS:
+        (root / name).symlink_to(usual.folder(name))
+    yield root
+    shutil.rmtree(root / "snapshots", ignore_errors=True)

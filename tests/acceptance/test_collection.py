@@ -60,7 +60,6 @@ def test_bad_seeds_are_refused_with_the_line_of_the_marker(
 
 
 def test_accepted_seeds_become_stable_plain_ids(pytester: pytest.Pytester, run: Run, workers: int) -> None:
-    pytest.importorskip("numpy")
     pytester.makepyfile(
         """
         import numpy

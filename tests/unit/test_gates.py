@@ -56,9 +56,7 @@ def test_any_difference_changes_the_fingerprint(other: dict[str, Numbers]) -> No
 
 def test_signs_of_zero_and_bits_of_nan_count() -> None:
     quiet, other = struct.pack("<Q", 0x7FF8000000000000), struct.pack("<Q", 0x7FF8000000000001)
-    prints = {
-        fingerprint_of_columns({"x": Numbers(data)}) for data in (doubles(0), doubles(-0.0), quiet, other)
-    }
+    prints = {fingerprint_of_columns({"x": Numbers(data)}) for data in (doubles(0), doubles(-0.0), quiet, other)}
     assert len(prints) == 4
 
 
@@ -99,7 +97,7 @@ def test_all_equal_fails_and_says_that_the_seed_never_arrived() -> None:
     assert verdict.n_eff == 1
     assert verdict.clusters == (tuple(range(16)),)
     text = str(verdict)
-    assert "16 seeds of test_docks amount to 1.0 independent episodes" in text
+    assert "16 seeds of test_docks amount to 1.0 independent episodes (N_eff = 1.0, and at most 12 of 16 fails)" in text
     assert "the seed never reached the world" in text
     assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ... (16 seeds)" in text
     assert "next step" in text
