@@ -11,13 +11,16 @@ from typing import Any, Callable, List, Optional
 from microsim_guest import codec, randomness, wire
 
 
-def serve(source: bytes, filename: str, seed: Optional[int], link: wire.SocketLink) -> None:
+def serve(
+    source: bytes, filename: str, seed: Optional[int], inventory: randomness.Inventory, link: wire.SocketLink
+) -> None:
     """Load the controller and answer until the world host closes the link.
 
     Args:
         source: The user's file.
         filename: Its name.
         seed: For the process's generators; None leaves them as they are.
+        inventory: These generators.
         link: To the world host.
     """
     # Unbuffered: what a controller printed before it was killed must not be lost.
@@ -27,7 +30,7 @@ def serve(source: bytes, filename: str, seed: Optional[int], link: wire.SocketLi
     )
     if seed is not None:
         # CPython reseeds `random` in a forked child from the kernel; here it must follow the seed.
-        randomness.Inventory().reseed(seed)
+        inventory.reseed(seed)
     randomness.refresh_entropy_users()
     try:
         act = load(source, filename)

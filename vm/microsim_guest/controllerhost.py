@@ -1,52 +1,62 @@
 """The controller host: a warm interpreter that forks one unprivileged child per episode.
 
-It is part of the snapshot with its imports done, so that an episode pays no start-up. Commands arrive from the
-world host as one marker byte and a frame: ``S`` (start, with the episode's socket attached) and ``F`` (finish:
-kill what is left, report output and exit status).
+It is part of the snapshot with its imports done, and so is the child of a rollout's first episode, forked and
+confined, waiting for its controller: that episode pays neither start-up nor fork. Commands arrive from the world
+host as one marker byte and a frame: ``S`` (start, with the episode's socket attached) and ``F`` (finish: kill
+what is left, report output and exit status).
 """
 
-import array
 import os
 import resource
 import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
-from microsim_guest import capture, codec, config, kernel, wire
+from microsim_guest import capture, codec, config, controller, kernel, randomness, wire
 
 CONTROLLER_UID = 10001
 WORKSPACE = "/workspace/controller"
 
 
-class Episode:
-    """One forked controller process with its control group and captured output."""
+class Child:
+    """One forked controller process in a control group of its own; it waits for its episode.
 
-    def __init__(self, args: Dict[str, Any], source: bytes, link: socket.socket, env: Dict[str, str]) -> None:
-        limits = args["limits"]
-        self.group = kernel.ControlGroup(
-            "controller", pids_max=limits["processes"], memory_max=limits["memory_mib"] << 20
-        )
-        out, self.stdout = capture.pipe_to(limits["output_bytes"])
-        err, self.stderr = capture.pipe_to(limits["output_bytes"])
+    Args:
+        env: The process's environment.
+    """
+
+    def __init__(self, env: Dict[str, str]) -> None:
+        self._group = kernel.ControlGroup("controller")
+        self._out, out = os.pipe()
+        self._err, err = os.pipe()
+        self._sock, theirs = socket.socketpair()
+        self._output: List[capture.Capture] = []
         self.pid = os.fork()
         if self.pid == 0:
-            from microsim_guest import controller  # in the child only: nothing of it stays in the host
-
-            self.group.enter()
-            _confine(out, err, link.fileno(), env)
-            controller.serve(source, args["filename"], args["seed"], wire.SocketLink(link))
+            self._group.enter()
+            _confine(out, err, theirs.fileno(), env)
+            _serve(theirs)
             os._exit(0)
         os.close(out)
         os.close(err)
-        link.close()
+        theirs.close()
 
-    def finish(self) -> Dict[str, Any]:
+    def start(self, args: Dict[str, Any], source: bytes, link: socket.socket) -> None:
+        """Give the child its limits and its episode."""
+        limits = args["limits"]
+        self._group.limit(pids_max=limits["processes"], memory_max=limits["memory_mib"] << 20)
+        self._output = [capture.Capture(fd, limits["output_bytes"]) for fd in (self._out, self._err)]
+        with link, self._sock:
+            wire.send_command(self._sock, b"S", args, [source], link)
+
+    def finish(self) -> Tuple[Dict[str, Any], List[bytes]]:
         """Let the child end by itself for a moment (it has seen its link close), then kill the group.
 
         Returns:
-            ``exit_code`` (negative signal number when killed) and ``events``, the limits it ran into.
+            ``exit_code`` (negative signal number when killed) and ``events``, the limits it ran into; and what
+            it wrote to stdout and stderr.
         """
         deadline = time.monotonic() + 0.5
         status: Optional[int] = None
@@ -56,13 +66,22 @@ class Episode:
                 status = value
             else:
                 time.sleep(0.002)
-        self.group.kill()
+        self._group.kill()
         if status is None:
             status = os.waitpid(self.pid, 0)[1]
-        events = self.group.events()
-        self.group.close()
+        events = self._group.events()
+        self._group.close()
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        return {"exit_code": code, "events": events}
+        return {"exit_code": code, "events": events}, [output.finish() for output in self._output]
+
+
+def _serve(sock: socket.socket) -> None:
+    """Be the child: wait for an episode, then serve it."""
+    inventory = randomness.Inventory()
+    with sock:
+        _, frame, link = wire.receive_command(sock)
+    args = frame.header
+    controller.serve(frame.blobs[0], args["filename"], args["seed"], inventory, wire.SocketLink(link))
 
 
 def _confine(out: int, err: int, link: int, env: Dict[str, str]) -> None:
@@ -89,19 +108,6 @@ def _confine(out: int, err: int, link: int, env: Dict[str, str]) -> None:
     kernel.forbid_new_privileges()
 
 
-def receive_command(sock: socket.socket) -> Any:
-    """Return ``(marker, frame, attached socket or None)``."""
-    descriptors = array.array("i")
-    marker, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(descriptors.itemsize))
-    if not marker:
-        raise wire.LinkClosed
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            descriptors.frombytes(data[: descriptors.itemsize])
-    attached = socket.socket(fileno=descriptors[0]) if descriptors else None
-    return marker, wire.SocketLink(sock).receive(), attached
-
-
 def main(argv: List[str]) -> None:
     """Serve the world host until the guest ends."""
     # Nothing else of the configuration is kept: a controller can look through all of this process's objects.
@@ -110,16 +116,19 @@ def main(argv: List[str]) -> None:
     config.scratch(WORKSPACE, CONTROLLER_UID)
     sock = socket.socket(fileno=int(argv[1]))
     link = wire.SocketLink(sock)
+    standby: Optional[Child] = Child(env)
+    running: Optional[Child] = None
     link.send({"ok": {}})
-    episode: Optional[Episode] = None
     while True:
-        marker, frame, attached = receive_command(sock)
+        marker, frame, attached = wire.receive_command(sock)
         if marker == b"S":
-            episode = Episode(frame.header, frame.blobs[0], attached, env)
-        elif episode is not None:
-            result = episode.finish()
-            link.send({"ok": result}, [episode.stdout.finish(), episode.stderr.finish()])
-            episode = None
+            # Only the first episode finds a child waiting; most rollouts have no second one.
+            running, standby = standby or Child(env), None
+            running.start(frame.header, frame.blobs[0], attached)
+        elif running is not None:
+            result, output = running.finish()
+            running = None
+            link.send({"ok": result}, output)
 
 
 if __name__ == "__main__":

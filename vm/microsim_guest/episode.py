@@ -60,10 +60,8 @@ class ControllerLink:
             "limits": request["limits"],
         }
         with theirs:
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, theirs.fileno().to_bytes(4, "little"))]
             try:
-                host.sendmsg([b"S"], rights)
-                self._host.send(start, [source])
+                wire.send_command(host, b"S", start, [source], theirs)
             except OSError:
                 raise ControllersGone from None
 
@@ -108,8 +106,7 @@ class ControllerLink:
         """End the controller's process; return its exit code, limit events and captured output."""
         self._sock.close()
         try:
-            self._host.sock.sendall(b"F")
-            self._host.send({})
+            wire.send_command(self._host.sock, b"F", {})
             frame = self._host.receive()
         except (OSError, wire.LinkClosed):
             raise ControllersGone from None

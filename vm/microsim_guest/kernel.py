@@ -91,6 +91,10 @@ class ControlGroup:
     def __init__(self, name: str, **limits: int) -> None:
         self.path = os.path.join(CGROUP_ROOT, name)
         os.makedirs(self.path, exist_ok=True)
+        self.limit(**limits)
+
+    def limit(self, **limits: int) -> None:
+        """Set limits: ``pids_max`` (processes and threads), ``memory_max`` (bytes)."""
         for key, value in limits.items():
             self._write(key.replace("_", "."), str(value))
 

@@ -9,6 +9,7 @@ Requests carry ``id``, ``op`` and ``args``. Every answer repeats the ``id`` and 
 ``traceback``): errors are data, never a broken link. ``gone`` alone is the guest's last word: its agent died.
 """
 
+import array
 import json
 import os
 import socket
@@ -165,6 +166,32 @@ class SocketLink:
     def send(self, header: Dict[str, Any], blobs: Sequence[bytes] = ()) -> None:
         """Write one frame."""
         self.sock.sendall(encode(header, blobs))
+
+
+def send_command(
+    sock: socket.socket,
+    marker: bytes,
+    header: Dict[str, Any],
+    blobs: Sequence[bytes] = (),
+    attached: Optional[socket.socket] = None,
+) -> None:
+    """Send a command, and a socket with it where one is given."""
+    rights = [] if attached is None else [array.array("i", [attached.fileno()])]
+    sock.sendmsg([marker], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, right) for right in rights])
+    SocketLink(sock).send(header, blobs)
+
+
+def receive_command(sock: socket.socket) -> Any:
+    """Return ``(marker, frame, attached socket or None)``; :class:`LinkClosed` at the end."""
+    descriptors = array.array("i")
+    marker, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(descriptors.itemsize))
+    if not marker:
+        raise LinkClosed
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: descriptors.itemsize])
+    attached = socket.socket(fileno=descriptors[0]) if descriptors else None
+    return marker, SocketLink(sock).receive(), attached
 
 
 def error_header(error: BaseException, traceback_text: str = "") -> Dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -16,7 +16,7 @@ from microsim_vm import episode
 from microsim_vm.agent import AgentClient
 from microsim_vm.engines.base import Vm
 from microsim_vm.episode import EpisodeRecord
-from microsim_vm.errors import AgentError, CommandFailedError, SeedError
+from microsim_vm.errors import AgentError, CommandFailedError, EngineError, SeedError
 from microsim_vm.templates.spec import ControllerLimits
 
 MAX_OUTPUT = 16 << 20
@@ -107,18 +107,29 @@ class Machine:
         probes: 64 bits (16 hex digits) of a copy of each declared generator, right after reseeding.
         findings: Generators that the snapshot carried over unreseeded.
         filesystem: The guest's files.
+        branches: How often it was forked.
     """
 
-    def __init__(self, vm: Vm, client: AgentClient, *, seed: int, limits: ControllerLimits) -> None:
+    def __init__(
+        self,
+        vm: Vm,
+        client: AgentClient,
+        *,
+        seed: int,
+        limits: ControllerLimits,
+        branch: Callable[[int], list[Machine]] | None = None,
+    ) -> None:
         self.id = f"microsim-{uuid.uuid4().hex[:12]}"
         self.seed = seed
         self.timings: dict[str, float] = {}
         self.probes: dict[str, str] = {}
         self.findings: list[str] = []
         self.filesystem = Filesystem(client)
+        self.branches = 0
         self._vm = vm
         self._client = client
         self._limits = limits
+        self._branch = branch
         self._resources = contextlib.ExitStack()
 
     def adopt(self, entropy: bytes, *, reseed: bool) -> None:
@@ -247,6 +258,33 @@ class Machine:
         with self._timed("episode"):
             result, blobs = self._client.call("world.episode", args, [source], timeout_s=timeout_s + WORLD_TIMEOUT_S)
         return episode.from_answer(result, blobs, seed=chosen)
+
+    def fork(self, n: int = 1) -> list[Machine]:
+        """Fork this microVM as it is now: memory, files, processes, the episode under way.
+
+        It pauses for the copy and runs on. A running fork's memory is private, so it is copied whole, once for
+        all children; that takes seconds, where a fork of the warm world takes a fraction of one.
+
+        Args:
+            n: How many children.
+
+        Returns:
+            The children, each with a seed of its own derived from this one's, its generators reseeded; close
+            them, or use them as context managers.
+
+        Raises:
+            SnapshotError: It could not be copied.
+            NoSpaceError: The copy would not fit into the cache.
+            MemoryBudgetError: Other guests hold the memory.
+            EngineError: This machine is no fork of a warm world.
+        """
+        if self._branch is None:
+            raise EngineError("only a fork of a warm world can be forked", hint="fork it from the WarmWorld")
+        if n < 1:
+            raise ValueError(f"n is the number of children, 1 or more, not {n}")
+        children = self._branch(n)
+        self.branches += 1
+        return children
 
     def logs(self) -> dict[str, str]:
         """Return the kept output of the world's processes, by name."""

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-import time
 from collections.abc import Iterable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from microsim_vm import admission, runtime, snapshots, warmup
-from microsim_vm.agent import AgentClient
+from microsim_vm import runtime, snapshots, warmup
 from microsim_vm.cache import Cache
 from microsim_vm.engines import select
 from microsim_vm.engines.base import Boot
 from microsim_vm.engines.select import Choice
 from microsim_vm.episode import EpisodeRecord
+from microsim_vm.forks import Forker
 from microsim_vm.machine import Machine, checked
 from microsim_vm.snapshots import Snapshot
 from microsim_vm.templates import bake
 from microsim_vm.templates.bake import Image
 from microsim_vm.templates.spec import Template
 from microsim_vm.tools import Progress
-
-ENTROPY_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -61,15 +57,16 @@ class WarmWorld:
         findings: Generators that every fork would repeat, found at the warm-up.
     """
 
-    def __init__(self, template: Template, image: Image, choice: Choice, snapshot: Snapshot, *, reused: bool) -> None:
+    def __init__(
+        self, template: Template, image: Image, choice: Choice, snapshot: Snapshot, forker: Forker, *, reused: bool
+    ) -> None:
         self.template = template
         self.digest = image.digest
         self.snapshot = snapshot
         self.reused = reused
         self.engine_line = choice.line()
         self.findings = snapshot.manifest.warmup.findings
-        self._boot: Boot = snapshots.boot_of(image, template.machine)
-        self._engine = choice.engine
+        self._forker = forker
 
     def fork(self, seed: int, *, reseed: bool = True) -> Machine:
         """Start a microVM from the snapshot, with randomness of its own.
@@ -88,27 +85,8 @@ class WarmWorld:
             SnapshotError: Somebody emptied the cache.
             EngineError: The engine or the guest failed.
         """
-        seed = checked(seed)
-        with contextlib.ExitStack() as stack:
-            memory = self.template.machine.memory_mib
-            label = f"{self.template.name} seed {seed}"
-            file, record = stack.enter_context(admission.admitted(memory, label))
-            snapshots.use(self.snapshot)
-            started = time.monotonic()
-            vm = self._engine.fork(self._boot, self.snapshot.directory)
-            stack.callback(vm.kill)
-            runtime.started(file, record, vm.pid)
-            client = AgentClient(vm.channel, vm.console)
-            stack.callback(client.close)
-            machine = Machine(vm, client, seed=seed, limits=self.template.controller)
-            answered = time.monotonic()
-            machine.adopt(os.urandom(ENTROPY_BYTES), reseed=reseed)
-            now = time.monotonic()
-            machine.timings["fork"] = (now - started) * 1000.0
-            machine.timings.update({f"fork.{phase}": ms for phase, ms in vm.phases_ms.items()})
-            machine.timings["fork.first answer"] = (now - answered) * 1000.0
-            machine.close_with(stack.pop_all())
-            return machine
+        snapshots.use(self.snapshot)
+        return self._forker.fork(self.snapshot.directory, seed, reseed=reseed)
 
     def map(
         self, controller: str | os.PathLike[str], seeds: Iterable[int], *, workers: int | None = None,
@@ -190,4 +168,5 @@ def warm(template: Template, options: Options, progress: Progress) -> WarmWorld:
     snapshot, reused = warmup.ensure(
         template, image, choice.engine, cache, session_id=options.session_id, progress=progress
     )
-    return WarmWorld(template, image, choice, snapshot, reused=reused)
+    forker = Forker(template, choice.engine, snapshots.boot_of(image, template.machine), cache)
+    return WarmWorld(template, image, choice, snapshot, forker, reused=reused)

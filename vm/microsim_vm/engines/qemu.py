@@ -206,7 +206,7 @@ class Qemu:
             try:
                 _migrate(vm.qmp, stream, with_memory=True)
             finally:
-                vm.qmp.command("cont")
+                _run_on(vm.qmp)
             copy = self._incoming(boot, folder, stream, share=True)
             try:
                 _migrate(copy.qmp, folder / STATE, with_memory=False)
@@ -254,6 +254,16 @@ def _migrate(qmp: Qmp, path: Path, *, with_memory: bool) -> None:
         qmp.command("getfd", fdname="state", pass_fd=file.fileno())
     qmp.command("migrate", uri="fd:state")
     _wait_migrated(qmp)
+
+
+def _run_on(qmp: Qmp) -> None:
+    """Let a guest run on after its state was written; QEMU needs a moment after it says "completed"."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while qmp.command("query-status")["status"] not in ("paused", "postmigrate"):
+        if time.monotonic() > deadline:
+            raise EngineError("QEMU does not let the guest run on")
+        time.sleep(0.002)
+    qmp.command("cont")
 
 
 def _wait_migrated(qmp: Qmp) -> None:
