@@ -51,6 +51,7 @@ busybox mkdir -p /rw /root
 busybox mount -t tmpfs -o mode=755,size=90% tmpfs /rw || fail "tmpfs"
 busybox mkdir -p /rw/upper /rw/work
 busybox mount -t overlay -o "lowerdir=$lower,upperdir=/rw/upper,workdir=/rw/work" overlay /root || fail "overlay"
+busybox mkdir /root/proc /root/sys
 busybox mount --move /dev /root/dev
 busybox umount /sys /proc
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONPATH=/opt/microsim/guest PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1

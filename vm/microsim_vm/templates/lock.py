@@ -81,8 +81,11 @@ def differences(old: Lock, new: Lock) -> Iterator[str]:
         yield "the guest package: this pytest-microsim is not the version that wrote the lock"
     yield from _compare("Debian package", old.packages, new.packages)
     yield from _compare("wheel", {w.name: w for w in old.wheels}, {w.name: w for w in new.wheels})
-    rest = ("kernel", "python", "image", "digest")
-    yield from _compare("result", *({name: getattr(lock, name) for name in rest} for lock in (old, new)))
+    yield from _compare("result", _results(old), _results(new))
+
+
+def _results(lock: Lock) -> dict[str, Any]:
+    return {"kernel": lock.kernel, "python": lock.python, "image": lock.image, "digest": lock.digest}
 
 
 def _compare(kind: str, old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:
