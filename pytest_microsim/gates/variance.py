@@ -13,6 +13,8 @@ from .verdicts import Group, Outcome, Sample, Verdict
 
 GATE = "T2 fingerprint"
 
+_ESCAPE = '@pytest.mark.microsim(deterministic=True) or variance="warn"'
+
 
 def effective_size(cluster_sizes: Iterable[int]) -> float:
     """Return ``N_eff`` of clusters of those sizes, N being their sum."""
@@ -49,6 +51,7 @@ def judge_fingerprints(group: Group) -> Verdict:
     copies = tuple(cluster for cluster in clusters if len(cluster) > 1)
     if not copies:
         return Verdict(GATE, group.name, Outcome.PASSED, f"{n} seeds, all different", n=n, n_eff=n_eff)
+    cause, step = _diagnosis(group, clusters)
     # 4 N <= 3 sum(c_i**2) is N_eff <= 0.75 N without rounding.
     too_few = 4 * n <= 3 * sum(len(cluster) ** 2 for cluster in clusters)
     return Verdict(
@@ -60,11 +63,8 @@ def judge_fingerprints(group: Group) -> Verdict:
         n=n,
         n_eff=n_eff,
         clusters=copies,
-        cause=_likely_cause(group, clusters),
-        next_step=(
-            "let reset(seed) of the world use the seed it is given; if copies are right here, say so with "
-            '@pytest.mark.microsim(deterministic=True) or variance="warn"'
-        ),
+        cause=cause,
+        next_step=f"{step}; if copies are right here, say so with {_ESCAPE}",
     )
 
 
@@ -78,17 +78,23 @@ def _why_not(group: Group) -> str:
     return "one seed has nothing to be compared with" if group.expected == 1 else ""
 
 
-def _likely_cause(group: Group, clusters: Sequence[tuple[int, ...]]) -> str:
+def _diagnosis(group: Group, clusters: Sequence[tuple[int, ...]]) -> tuple[str, str]:
+    """Return the likely cause of copies, and what to do about it."""
     if not group.reseed:
         return (
             "the marker switches reseeding off (reseed=False), so every fork continues the random numbers "
-            "frozen in the snapshot"
+            "frozen in the snapshot",
+            "leave reseed=False out: it exists to show this trap",
         )
     episode_seeds = {sample.seed: sample.episode_seeds for sample in group.samples}
     if all(len({episode_seeds[seed] for seed in cluster}) == 1 for cluster in clusters if len(cluster) > 1):
-        return "the test gives several rollouts the same seed in run(seed=...) or reset(seed=...)"
+        return (
+            "the test gives several rollouts the same seed in run(seed=...) or reset(seed=...)",
+            "leave the seed out: each rollout has its own",
+        )
+    step = "let the world's reset(seed) use the whole seed that it is given"
     if len(clusters) == 1:
-        return "the seed never reached the world: all episodes are one and the same"
+        return "the seed never reached the world: all episodes are one and the same", step
     seeds = [sample.seed for sample in group.samples]
     for divisor in range(2, min(len(seeds), 256)):
         for text, part in (
@@ -96,8 +102,8 @@ def _likely_cause(group: Group, clusters: Sequence[tuple[int, ...]]) -> str:
             (f"seed // {divisor}", lambda seed, by=divisor: seed // by),
         ):
             if _partition(seeds, part) == set(clusters):
-                return f"the world uses only a part of the seed: equal {text}, equal episode"
-    return "some of the world's randomness does not come from the seed, or only few different outcomes exist"
+                return f"the world uses only a part of the seed: equal {text}, equal episode", step
+    return "some of the world's randomness does not come from the seed, or only few different outcomes exist", step
 
 
 def _partition(seeds: Iterable[int], part: Callable[[int], int]) -> set[tuple[int, ...]]:

@@ -15,9 +15,6 @@ from ..gates.variance import judge_fingerprints
 from ..gates.verdicts import Group, Outcome, Sample, Verdict
 from .payload import ATTRIBUTE
 
-SYNTHETIC = "microsim_verdict"
-"""Set on the reports made here."""
-
 
 @dataclass
 class WorldSummary:
@@ -45,6 +42,7 @@ class Verdicts:
         self._members: dict[str, dict[str, dict[str, Any]]] = {}
         self.worlds: dict[str, WorldSummary] = {}
         self.verdicts: list[Verdict] = []
+        self._emitting: pytest.TestReport | None = None
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -78,8 +76,11 @@ class Verdicts:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Count a verdict as a failure without a letter of its own: progress would go over 100 %."""
-        return ("failed", "", "") if hasattr(report, SYNTHETIC) else None
+        """Let a verdict count as a failure without being progress, which would go over 100 %.
+
+        Only while it is emitted: the short summary asks again, and shows it like any other failure.
+        """
+        return ("failed", "", "") if report is self._emitting else None
 
     def _judge(self) -> None:
         for key, facts in self._groups.items():
@@ -113,14 +114,15 @@ class Verdicts:
         path, line, domain = facts["location"]
         nodeid = f"{facts['test']}[{label}{verdict.gate.replace(' ', '-')}]"
         report = _failed_report(nodeid, (path, line, f"{domain}: {verdict.gate}"), _as_failure(verdict))
-        setattr(report, SYNTHETIC, True)
         manager = self._config.pluginmanager
         # Plugins that remember failures would look for a test of this id in the next run.
         remembering = [manager.get_plugin("lfplugin"), manager.get_plugin("stepwiseplugin")]
         hook = manager.subset_hook_caller(
             "pytest_runtest_logreport", [plugin for plugin in remembering if plugin is not None]
         )
+        self._emitting = report
         hook(report=report)
+        self._emitting = None
         lastfailed: Any = remembering[0]
         for member in members if lastfailed is not None else ():
             lastfailed.pytest_runtest_logreport(_failed_report(member, (path, line, domain), str(verdict)))
