@@ -76,11 +76,11 @@ def pytest_runtest_makereport(
     """Let a report carry the facts of its rollout, and a failed one say how to replay it."""
     attach_properties(item)
     report = yield
-    if call.when == "call":
+    if call.when != "teardown":
+        # The set-up's report makes the group known even if the call never ends; the call's replaces it.
         payload = payload_of(item)
         if payload is not None:
             setattr(report, ATTRIBUTE, payload)
-    if call.when != "teardown":
         add_section(item, report)
     return report
 

@@ -57,9 +57,9 @@ class Verdicts:
         rollout = payload.get("rollout")
         if rollout is None:
             return
-        world = self.worlds[rollout["world"]]
-        world.findings.update(dict.fromkeys(rollout.get("findings", ())))
-        if "fork" in rollout.get("timings", {}):
+        if "timings" in rollout:  # it was forked, so that its world is warm
+            world = self.worlds[rollout["world"]]
+            world.findings.update(dict.fromkeys(rollout["findings"]))
             world.fork_ms[report.nodeid] = rollout["timings"]["fork"]
         group = payload["group"]
         if group is not None:
