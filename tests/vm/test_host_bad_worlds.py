@@ -26,22 +26,23 @@ machine: {{vcpus: 1, memory_mib: 160}}
 network: none
 warmup_timeout_s: {timeout}
 """
+# Those that wait for a time-out come first: the others are warmed meanwhile.
 WORLDS = {
-    "raises": 'world: {factory: "world:raises"}',
-    "no-world": 'world: {factory: "world:not_a_world"}',
-    "no-package": 'world: {factory: "world:imports_what_is_missing"}',
     "sleeps": 'world: {factory: "world:sleeps"}',
-    "served": """
-processes:
-  - name: simulator
-    command: "echo $$ > /run/simulator.pid; echo simulator is up; exec sleep 3600"
-    readiness: "test -s /run/simulator.pid"
-""",
     "unready": """
 processes:
   - name: simulator
     command: "echo waiting for a GPU; exec sleep 3600"
     readiness: "false"
+""",
+    "raises": 'world: {factory: "world:raises"}',
+    "no-world": 'world: {factory: "world:not_a_world"}',
+    "no-package": 'world: {factory: "world:imports_what_is_missing"}',
+    "served": """
+processes:
+  - name: simulator
+    command: "echo $$ > /run/simulator.pid; echo simulator is up; exec sleep 3600"
+    readiness: "test -s /run/simulator.pid"
 """,
     "dying": """
 processes:
