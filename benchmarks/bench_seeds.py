@@ -78,7 +78,7 @@ def _cold(world: common.WarmWorld, source: bytes, options: object) -> float:
             Cache().staging("benchmark") as folder,
             warmup.loaded(world.template, image, engine, folder, lambda _: None) as (vm, _),
         ):
-            client = AgentClient(vm.channel, vm.console)
+            client = AgentClient(vm)
             machine = Machine(vm, client, seed=seed, limits=world.template.controller)
             machine.adopt(os.urandom(64), reseed=True)
             machine.run_episode(source, filename="controller.py", max_steps=options.max_steps)  # type: ignore[attr-defined]

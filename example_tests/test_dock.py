@@ -1,6 +1,6 @@
 """A scenario regression suite: 64 seeds of one docking manoeuvre, each in a microVM of its own.
 
-    pytest example_tests/test_dock.py --microsim-world warehouse
+pytest example_tests/test_dock.py --microsim-world warehouse
 """
 
 import pytest

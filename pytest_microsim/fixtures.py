@@ -81,7 +81,8 @@ def _plain_failure() -> Iterator[None]:
     try:
         yield
     except MicrosimError as error:
-        pytest.fail(str(error), pytrace=False)
+        # Raised, not called: "from None" keeps the report from showing the message twice.
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 def _refuse_when_stopping(request: pytest.FixtureRequest) -> None:

@@ -240,6 +240,10 @@ class Rollout:
             raise RecordError(f"a recorded number needs a name, not {name!r}")
         self.recorded[name] = _finite(name, value)
 
+    def logs(self) -> dict[str, str]:
+        """Return what the processes of a world made of processes wrote, by their names (bounded)."""
+        return self.machine.logs()
+
     def console(self, lines: int = 40) -> str:
         """Return the last lines of the guest's console."""
         return self.machine.console_tail(lines)

@@ -33,13 +33,13 @@ class WorldPool:
     def facts(self) -> dict[str, dict[str, Any]]:
         """Describe the warm worlds in simple types, fit to travel in a report from a worker."""
         return {
-            name: {
+            world.template.name: {  # the name a world was asked for by may be a path
                 "digest": world.digest,
                 "engine": world.engine_line,
                 "reused": world.reused,
                 "findings": list(world.findings),
             }
-            for name, world in self._worlds.items()
+            for world in self._worlds.values()
             if not isinstance(world, Exception)
         }
 

@@ -16,6 +16,7 @@ need cpio cpio
 need dpkg-deb dpkg
 need setpriv util-linux
 need python3 python3
+[ "$(id -u)" = 0 ] || need newuidmap uidmap
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
 
 python=${PYTHON:-python3}

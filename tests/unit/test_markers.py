@@ -36,10 +36,7 @@ def test_markers_are_found_where_they_were_written(pytester: pytest.Pytester) ->
     method, function = items
 
     def lines(node: pytest.Item, name: str) -> list[int]:
-        return [
-            int(mark_location(owner, name).rpartition(":")[2])
-            for owner, _ in node.iter_markers_with_node(name)
-        ]
+        return [int(mark_location(owner, name).rpartition(":")[2]) for owner, _ in node.iter_markers_with_node(name)]
 
     assert lines(method, "alpha") == [10, 5, 3]
     assert lines(method, "beta") == [7]

@@ -37,9 +37,7 @@ def test_the_ini_file_chooses_and_its_paths_are_its_own(pytester: pytest.Pyteste
     pytester.chdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(below)
-        settings = read_settings(
-            pytester.parseconfig("--rootdir", pytester.path, "-c", pytester.path / "tox.ini")
-        )
+        settings = read_settings(pytester.parseconfig("--rootdir", pytester.path, "-c", pytester.path / "tox.ini"))
     assert settings.world == "warehouse"
     assert settings.world_source == "the ini setting microsim_world"
     assert settings.templates == (pytester.path / "worlds", pytester.path / "more worlds")
@@ -54,8 +52,7 @@ def test_the_ini_file_chooses_and_its_paths_are_its_own(pytester: pytest.Pyteste
 
 def test_the_command_line_wins_over_the_ini_file(pytester: pytest.Pytester) -> None:
     pytester.makeini(
-        "[pytest]\nmicrosim_world = warehouse\nmicrosim_accel = kvm\n"
-        "microsim_templates = b\nmicrosim_cache_dir = x"
+        "[pytest]\nmicrosim_world = warehouse\nmicrosim_accel = kvm\nmicrosim_templates = b\nmicrosim_cache_dir = x"
     )
     settings = read_settings(
         pytester.parseconfig(
@@ -90,9 +87,7 @@ def test_a_home_directory_is_expanded(pytester: pytest.Pytester) -> None:
 
 def test_an_impossible_ini_value_is_refused(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nmicrosim_isolation = strong")
-    with pytest.raises(
-        pytest.UsageError, match="microsim_isolation is 'strong'; it can be hardware, sandbox"
-    ):
+    with pytest.raises(pytest.UsageError, match="microsim_isolation is 'strong'; it can be hardware, sandbox"):
         read_settings(pytester.parseconfig())
 
 

@@ -18,9 +18,7 @@ def without_a_vm(*folders: Path) -> Rollout:
     return Rollout(cast(Any, None), seed=7, world="w", controller_folders=folders)
 
 
-@pytest.mark.parametrize(
-    "value", [1, 1.5, True, np.float32(0.5), np.int64(3), Decimal("1.25"), np.array(2.0)]
-)
+@pytest.mark.parametrize("value", [1, 1.5, True, np.float32(0.5), np.int64(3), Decimal("1.25"), np.array(2.0)])
 def test_finite_numbers_are_recorded(value: Any) -> None:
     rollout = without_a_vm()
     rollout.record("score", value)
@@ -73,9 +71,7 @@ def test_a_folder_is_no_controller(tmp_path: Path) -> None:
         (b"x = 1\0", "the controller does not compile"),
     ],
 )
-def test_a_controller_that_does_not_compile_is_refused_with_its_line(
-    tmp_path: Path, source: bytes, words: str
-) -> None:
+def test_a_controller_that_does_not_compile_is_refused_with_its_line(tmp_path: Path, source: bytes, words: str) -> None:
     (tmp_path / "bad.py").write_bytes(source)
     with pytest.raises(ControllerError) as caught:
         without_a_vm(tmp_path).run("bad.py")

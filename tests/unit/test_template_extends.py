@@ -161,9 +161,7 @@ def test_working_directory_and_place_change_nothing(tmp_path: Path, monkeypatch:
     results = set()
     for place in ("plain", "with space and accént"):
         root = tmp_path / place / "templates"
-        base = write(
-            root / "base", "files: [{source: ./disk, target: /opt/disk}]\nworld: {factory: world:make}\n"
-        )
+        base = write(root / "base", "files: [{source: ./disk, target: /opt/disk}]\nworld: {factory: world:make}\n")
         (base.parent / "disk").mkdir()
         (base.parent / "disk/a").write_text("a")
         (base.parent / "disk/ä b").write_text("b")

@@ -158,9 +158,7 @@ def test_files_are_read_anew_and_a_file_that_changed_its_kind_is_refused_late(tm
         ("{source: ./links, target: /opt/a}", ["leaves its folder"]),
     ],
 )
-def test_an_entry_that_cannot_be_copied_is_refused_with_its_line(
-    tmp_path: Path, entry: str, words: list[str]
-):
+def test_an_entry_that_cannot_be_copied_is_refused_with_its_line(tmp_path: Path, entry: str, words: list[str]):
     path = write(tmp_path / "t", f"files:\n  - {{source: ./world.py, target: /opt/first}}\n  - {entry}\n")
     here = path.parent
     (here / "folder").mkdir()

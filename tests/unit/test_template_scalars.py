@@ -49,9 +49,7 @@ def test_quoted_it_is_kept_to_the_letter(tmp_path: Path, written: str, reading: 
     assert json.loads(template.canonical())["env"] == {"VALUE": written}
 
 
-@pytest.mark.parametrize(
-    "written", ["3.10.2", "52:54:00:ab:34:56", "none", "y", "x86_64", "/bin/no", "1.2.3.4", "a b"]
-)
+@pytest.mark.parametrize("written", ["3.10.2", "52:54:00:ab:34:56", "none", "y", "x86_64", "/bin/no", "1.2.3.4", "a b"])
 def test_what_can_only_be_text_needs_no_quotes(tmp_path: Path, written: str):
     assert load_template(write(tmp_path / "t", f"env: {{VALUE: {written}}}\n")).env == {"VALUE": written}
 
@@ -104,9 +102,7 @@ def test_a_whole_number_field_takes_whole_numbers_in_range(tmp_path: Path, writt
     refused(write(tmp_path / "t", f"machine:\n  vcpus: {written}\n"), 3, "machine.vcpus must be", *words)
 
 
-@pytest.mark.parametrize(
-    "written", ["0", "-1", ".inf", ".nan", "1e999", "true", '"60"', "1:30", "1_0", "soon"]
-)
+@pytest.mark.parametrize("written", ["0", "-1", ".inf", ".nan", "1e999", "true", '"60"', "1:30", "1_0", "soon"])
 def test_a_time_out_takes_positive_finite_numbers(tmp_path: Path, written: str):
     refused(write(tmp_path / "t", f"warmup_timeout_s: {written}\n"), 2, "warmup_timeout_s must be seconds")
 

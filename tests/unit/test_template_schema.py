@@ -21,9 +21,7 @@ def test_defaults(tmp_path: Path):
         "3.11",
     )
     assert template.machine == MachineShape(vcpus=1, memory_mib=512)
-    assert template.controller == ControllerLimits(
-        wall_time_s=120.0, memory_mib=256, processes=32, output_bytes=65536
-    )
+    assert template.controller == ControllerLimits(wall_time_s=120.0, memory_mib=256, processes=32, output_bytes=65536)
     assert template.kernel.package == "linux-image-cloud-amd64"
     assert (template.world, template.processes, template.network) == (None, (), "none")
     assert template.warmup_timeout_s == 300.0
@@ -164,9 +162,7 @@ def test_the_factory_may_be_in_a_package(tmp_path: Path, file: str):
     assert load_template(path).world is not None
 
 
-@pytest.mark.parametrize(
-    "identifier", ["Pendulum-v1", "ALE/Pong-v5", "my_envs:Robot-v0", "phys2d/CartPole-v1"]
-)
+@pytest.mark.parametrize("identifier", ["Pendulum-v1", "ALE/Pong-v5", "my_envs:Robot-v0", "phys2d/CartPole-v1"])
 def test_gymnasium_ids(tmp_path: Path, identifier: str):
     text = f'world: {{gymnasium: "{identifier}"}}\npython: {{requirements: ["gymnasium==1.2.0"]}}\n'
     world = load_template(write(tmp_path / "t", text)).world

@@ -61,9 +61,7 @@ def test_a_search_folder_that_is_a_template_itself_is_pointed_out(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["", "..", ".", "Arm", "a b", "../x", "/nowhere", "arm\n"])
-def test_odd_names_are_not_found_rather_than_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-):
+def test_odd_names_are_not_found_rather_than_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     write(tmp_path / "t/arm", "")
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")

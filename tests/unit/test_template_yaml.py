@@ -61,9 +61,7 @@ def test_a_directive_is_refused(tmp_path: Path):
 
 def test_a_bomb_of_aliases_is_refused_at_its_first_anchor(tmp_path: Path):
     lines = ["world:", "  factory: world:make", "  kwargs:", "    a: &a [x, x, x, x, x, x, x, x, x]"]
-    lines += [
-        f"    {b}: &{b} [*{a}, *{a}, *{a}, *{a}, *{a}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
-    ]
+    lines += [f"    {b}: &{b} [*{a}, *{a}, *{a}, *{a}, *{a}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True)]
     refused(write(tmp_path / "t", "\n".join(lines)), 5, "anchor &a")
 
 

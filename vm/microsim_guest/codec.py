@@ -8,7 +8,6 @@ anything else is replaced by its ``repr`` so that an exotic ``info`` never ends 
 
 import array
 import math
-import sys
 from typing import Any, Dict, List, Sequence
 
 _ARRAY = "__array__"
@@ -17,16 +16,18 @@ _FLOAT = "__float__"
 _TYPECODES = {"<f8": "d", "<f4": "f", "<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b",
               "<u8": "Q", "<u4": "I", "<u2": "H", "|u1": "B", "|b1": "B"}  # fmt: skip
 MAX_DEPTH = 16
+_numpy: Dict[str, Any] = {}
 
 
 def numpy() -> Any:
     """Return the numpy module, or None where it is not installed."""
-    if "numpy" not in sys.modules:
+    if "numpy" not in _numpy:
         try:
-            import numpy as np  # noqa: F401
+            import numpy as np
         except ImportError:
-            sys.modules["numpy"] = None  # type: ignore[assignment]  # remember the answer
-    return sys.modules["numpy"]
+            np = None  # type: ignore[assignment]
+        _numpy["numpy"] = np  # where it is missing, looking for it each time would cost
+    return _numpy["numpy"]
 
 
 def pack(value: Any, blobs: List[bytes], depth: int = 0) -> Any:

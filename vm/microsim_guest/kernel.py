@@ -81,7 +81,7 @@ def forbid_new_privileges() -> None:
 
 
 def restart() -> None:
-    """End the guest: the engine exits rather than restart it."""
+    """End the guest: its engine holds it rather than restart it."""
     ctypes.CDLL(None).reboot(RB_AUTOBOOT)
 
 

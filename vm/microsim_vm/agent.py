@@ -13,22 +13,25 @@ from typing import Any
 
 from microsim_guest import wire
 
+from microsim_vm.engines.base import Vm
 from microsim_vm.errors import AgentError, AgentTimeoutError, ChannelClosedError, ControllerError, WorldError
 
 _KINDS: dict[str, type[AgentError] | type[ControllerError]] = {"world": WorldError, "controller": ControllerError}
+
+
+LOOK_S = 2.0  # how often a waiting call looks whether the guest still lives
 
 
 class AgentClient:
     """Talks to one guest's agent; any number of threads may call at the same time.
 
     Args:
-        channel: The connected socket; closed by :meth:`close`.
-        console: Returns the console's tail, for error messages.
+        vm: The guest; its channel is closed by :meth:`close`.
     """
 
-    def __init__(self, channel: socket.socket, console: Callable[[], str]) -> None:
-        self._channel = channel
-        self._console = console
+    def __init__(self, vm: Vm) -> None:
+        self._vm = vm
+        self._channel = vm.channel
         self._ids = itertools.count(1)
         self._waiting: dict[int, queue.SimpleQueue[wire.Frame | None]] = {}
         self._send_lock = threading.Lock()
@@ -72,9 +75,14 @@ class AgentClient:
                 raise self._gone(op)
             self._send(wire.encode({"id": request_id, "op": op, "args": args or {}}, blobs))
             while True:
+                remaining = deadline - time.monotonic()
                 try:
-                    frame = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+                    frame = answers.get(timeout=max(0.0, min(remaining, LOOK_S)))
                 except queue.Empty:
+                    if not self._vm.alive():
+                        raise self._gone(op) from None
+                    if remaining > LOOK_S:
+                        continue
                     raise AgentTimeoutError(
                         f"the guest did not answer {op!r} within {timeout_s:g} s",
                         cause="the guest hangs, or the machine is overloaded",
@@ -127,7 +135,7 @@ class AgentClient:
         )
 
     def _console_tail(self) -> str:
-        return "\n".join(self._console().splitlines()[-40:])
+        return "\n".join(self._vm.console().splitlines()[-40:])
 
 
 def _result(op: str, frame: wire.Frame) -> tuple[dict[str, Any], tuple[bytes, ...]]:

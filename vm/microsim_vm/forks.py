@@ -45,7 +45,7 @@ class Forker:
             vm = self.engine.fork(self.boot, folder)
             stack.callback(vm.kill)
             runtime.started(file, record, vm.pid)
-            client = AgentClient(vm.channel, vm.console)
+            client = AgentClient(vm)
             stack.callback(client.close)
             machine = Machine(
                 vm, client, seed=seed, limits=self.template.controller, branch=lambda n: self._branch(vm, machine, n)

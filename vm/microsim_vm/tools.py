@@ -20,6 +20,7 @@ Progress = Callable[[str], None]
 PACKAGES = {
     "qemu-system-x86_64": "qemu-system-x86",
     "mmdebstrap": "mmdebstrap",
+    "newuidmap": "uidmap",
     "mkfs.erofs": "erofs-utils",
     "fsck.erofs": "erofs-utils",
     "dpkg-deb": "dpkg",

@@ -101,7 +101,7 @@ def loaded(
     with admission.admitted(template.machine.memory_mib, label) as (file, record):
         started = time.monotonic()
         vm = engine.boot(snapshots.boot_of(image, template.machine), folder)
-        client = AgentClient(vm.channel, vm.console)
+        client = AgentClient(vm)
         try:
             runtime.started(file, record, vm.pid)
             with tools.ticking(f"booting {engine.describe()}", progress):

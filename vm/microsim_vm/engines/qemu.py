@@ -21,9 +21,10 @@ Accelerator = Literal["kvm", "tcg"]
 RAM, STATE = "ram", "state"
 CONSOLE_BYTES = 65536
 START_TIMEOUT_S = 30.0
+DEAD = ("shutdown", "internal-error", "guest-panicked", "io-error")
 # Debian's cloud kernels find virtio-mmio devices through ACPI only, and under TCG the machine hangs before any
 # output without its timer devices, so both stay on (the default).
-COMMAND_LINE = "console=ttyS0 loglevel=4 panic=0 tsc=reliable random.trust_cpu=off nokaslr mitigations=off"
+COMMAND_LINE = "console=ttyS0 loglevel=4 panic=-1 reboot=t tsc=reliable random.trust_cpu=off nokaslr mitigations=off"
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 
@@ -87,8 +88,12 @@ class QemuVm:
         return self._console
 
     def alive(self) -> bool:
-        """Tell whether QEMU still runs."""
-        return self._process.poll() is None
+        """Tell whether QEMU still runs and its guest has not ended: a panic restarts it, which QEMU holds up."""
+        if self._process.poll() is not None:
+            return False
+        with contextlib.suppress(EngineError):
+            return self.qmp.command("query-status")["status"] not in DEAD
+        return False
 
     def kill(self) -> None:
         """Kill QEMU and close our ends."""
@@ -145,7 +150,7 @@ class Qemu:
         # TCG's default translation buffer is a share of the host's memory; 64 MiB holds a rollout's code.
         accel = "kvm" if self.accelerator == "kvm" else "tcg,thread=multi,tb-size=64"
         return [
-            "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-sandbox", SANDBOX,
+            "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-no-shutdown", "-sandbox", SANDBOX,
             "-machine", "microvm,memory-backend=ram,rtc=on", "-accel", accel, "-cpu", cpu,
             "-chardev", f"ringbuf,id=console,size={CONSOLE_BYTES}", "-serial", "chardev:console",
             "-object", f"memory-backend-file,id=ram,share={'on' if share else 'off'},mem-path={ram}",

@@ -107,27 +107,25 @@ def probe_kvm(probe: Boot, cache: Cache, progress: Progress) -> str:
         if known is None:
             progress("probing KVM by booting a guest")
             with cache.staging("probe") as folder:
-                known = {"why_not": _boot_probe(probe, folder)}
+                known = {"why_not": _boot_probe(probe, folder, progress)}
             digests.write_json(result, known)
     return str(known["why_not"])
 
 
-def _boot_probe(probe: Boot, folder: Path) -> str:
+def _boot_probe(probe: Boot, folder: Path, progress: Progress) -> str:
     try:
         vm = qemu.Qemu("kvm").boot(probe, folder, probe=True)
     except BootError as error:
-        return f"QEMU did not start with KVM ({(error.details.strip() or error.cause).splitlines()[-1][:120]})"
-    console = ""
+        said = (error.details.strip() or error.cause).splitlines()[-1]
+        progress(f"KVM does not work here; QEMU said: {said}")
+        return "it cannot run a guest here"
     deadline = time.monotonic() + PROBE_TIMEOUT_S
     try:
         while time.monotonic() < deadline:
-            console += vm.console()
-            if PROBE_MARKER in console:
+            if PROBE_MARKER in vm.console():
                 return ""
             if not vm.alive():
-                break
-            if vm.qmp.command("query-status")["status"] in ("internal-error", "guest-panicked", "shutdown"):
-                return "a guest booted with it dies (KVM internal error)"
+                return "a guest booted with it dies"
             time.sleep(0.05)
     except MicrosimError as error:
         return f"a guest booted with it dies ({error.what})"

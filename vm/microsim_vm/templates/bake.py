@@ -78,7 +78,7 @@ def bake(template: Template, cache: Cache, *, locked: bool, progress: Progress) 
         # What can be compared without building is compared first.
         locks.refuse_drift(template.name, old, msgspec.structs.replace(old, **inputs))
     pinned = old if old is not None and _same_request(old, inputs) else None
-    key = digests.of_data([RECIPE, base_layer.RECIPE, python_layer.RECIPE, inputs, _pins(pinned)])[:32]
+    key = digests.of_data([RECIPE, base_layer.recipe(), python_layer.RECIPE, inputs, _pins(pinned)])[:32]
     image_folder = cache.folder("images") / key
     with cache.lock(f"image-{key}", what=f"the image of {template.name}", progress=progress, timeout_s=3600):
         image = _load(image_folder, template.name, cache)

@@ -75,6 +75,11 @@ class Base(msgspec.Struct, frozen=True):
     sha256: dict[str, str]
 
 
+def recipe() -> str:
+    """Return a digest of how a base layer is made: another recipe makes another layer of the same inputs."""
+    return digests.of_data([RECIPE, HOOK, SLIM, GUEST_PACKAGES, initramfs.INIT, initramfs.MODULES])
+
+
 def ensure(suite: str, packages: list[str], kernel: str, cache: Cache, progress: Progress) -> tuple[Base, Path]:
     """Return the base layer and its folder, building it where it is not in the cache.
 
@@ -83,13 +88,15 @@ def ensure(suite: str, packages: list[str], kernel: str, cache: Cache, progress:
         MissingToolError: mmdebstrap, erofs-utils, dpkg or cpio is not installed.
         NoSpaceError: Less than 1 GiB is free.
     """
-    key = digests.of_data([RECIPE, suite, sorted(packages), kernel])[:32]
+    key = digests.of_data([recipe(), suite, sorted(packages), kernel])[:32]
     folder = cache.folder("bases") / key
     with cache.lock(f"base-{key}", what=f"the base system ({suite})", progress=progress, timeout_s=TIMEOUT_S):
         manifest = folder / "manifest.json"
         if manifest.exists():
             return msgspec.json.decode(manifest.read_bytes(), type=Base), folder
-        tools.need("mmdebstrap", "mkfs.erofs", "dpkg-deb", "cpio", "apt-get")
+        # Who is not root builds in a user namespace, with the ids that newuidmap may hand out.
+        unprivileged = ["newuidmap"] if os.geteuid() else []
+        tools.need("mmdebstrap", "mkfs.erofs", "dpkg-deb", "cpio", "apt-get", *unprivileged)
         need_space(cache.root, 1 << 30, "the base system")
         shutil.rmtree(folder, ignore_errors=True)  # half-written: it has no manifest
         progress(f"building the base system: {suite} with {', '.join(sorted(packages))}")

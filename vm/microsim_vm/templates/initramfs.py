@@ -22,7 +22,7 @@ PROBE_MARKER = "microsim: probe ok"
 # The overlay's upper layer is a tmpfs: every write is guest memory, so a fork copies no disk.
 INIT = r"""#!/bin/busybox sh
 export PATH=/bin
-fail() { echo "microsim: initramfs: $*"; while :; do busybox sleep 3600; done; }
+fail() { echo "microsim: initramfs: $*"; busybox reboot -f; }
 busybox mount -t proc proc /proc
 busybox mount -t sysfs sysfs /sys
 busybox mount -t devtmpfs dev /dev
