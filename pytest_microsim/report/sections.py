@@ -13,8 +13,8 @@ from microsim_vm.errors import MicrosimError
 
 from ..state import ITEM, RUN, ItemState
 
-LIMIT = 64 * 1024
-"""Most bytes of one stream that are shown."""
+LIMIT = 64 * 1024 + 256
+"""Most bytes of one stream that are shown: what a guest keeps by default, with its note on what it left out."""
 
 # All controls but tab and newline, surrogates, and the two other characters that XML forbids.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")

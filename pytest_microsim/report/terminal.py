@@ -16,7 +16,7 @@ _MOST_LISTED = 20
 
 def write_summary(terminal: pytest.TerminalReporter, verdicts: Verdicts) -> None:
     """Write the section, if any test used a world."""
-    if not verdicts.worlds:
+    if not verdicts.worlds and not verdicts.verdicts:
         return
     terminal.section("microsim", "-")
     for name, world in sorted(verdicts.worlds.items()):

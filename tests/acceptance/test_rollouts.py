@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 pytestmark = pytest.mark.timeout(600)
 
 Run = Callable[..., pytest.RunResult]
+REPOSITORY = Path(__file__).parents[2]
 WORLD = "--microsim-world=cartpole"
 
 
@@ -240,6 +242,76 @@ def test_a_marker_may_choose_another_world(pytester: pytest.Pytester, run: Run, 
     result = run()
     result.assert_outcomes(passed=1)
     assert not any(line.startswith("warehouse (") for line in result.outlines)
+
+
+def test_floods_of_output_stay_bounded(pytester: pytest.Pytester, run: Run, workers: int, controllers: Path) -> None:
+    (controllers / "flood.py").write_text(
+        "import sys\n"
+        "def act(observation):\n"
+        "    sys.stdout.buffer.write(b'first words ' + b'\\x00\\xff' * (1 << 20) + b' last words')\n"
+        "    return 0.0\n"
+    )
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.seeds(range(4))
+        def test_it(rollout):
+            rollout.run("controllers/flood.py", max_steps=1)
+            assert False
+        """
+    )
+    result = run(WORLD, "--junitxml=report.xml", "--tb=short")
+    result.assert_outcomes(failed=4)
+    report = pytester.path / "report.xml"
+    texts = [failure.text or "" for failure in ElementTree.parse(report).iter("failure")]
+    assert len(texts) == 4
+    assert all("first words" in text and " last words" in text and "bytes left out" in text for text in texts)
+    assert report.stat().st_size < 4 * 500_000
+
+
+def test_long_names_and_deep_directories(pytester: pytest.Pytester, run: Run, workers: int, controllers: Path) -> None:
+    name = "test_" + "größe_" * 13
+    pytester.makepyfile(
+        f"""
+        import pytest
+
+        @pytest.mark.seeds([1, 10, 100])
+        def {name}(rollout, tmp_path):
+            rollout.run("controllers/balance.py", max_steps=2)
+            assert rollout.exec("hostname").stdout.isascii()
+        """
+    )
+    deep = pytester.path.joinpath(*["deep"] * 24)
+    deep.mkdir(parents=True)
+    result = run(WORLD, f"--basetemp={deep / 'temp'}")
+    result.assert_outcomes(passed=3)
+
+
+def test_a_generator_that_no_fork_reseeds_is_reported_loudly(
+    pytester: pytest.Pytester, run: Run, workers: int, cold_cache: Path
+) -> None:
+    folder = pytester.path / "templates" / "careless"
+    shutil.copytree(REPOSITORY / "templates" / "cartpole", folder, ignore=shutil.ignore_patterns("*.lock"))
+    template = folder / "template.yaml"
+    template.write_text(template.read_text().replace("name: cartpole", "name: careless"))
+    with (folder / "world.py").open("a") as world:
+        world.write("\n\nNOISE = random.Random(3)\n")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.seeds(range(2))
+        def test_it(rollout):
+            rollout.reset()
+        """
+    )
+    result = run("--microsim-world=careless", f"--microsim-cache-dir={cold_cache}")
+    result.assert_outcomes(passed=2)
+    findings = [line for line in result.outlines if line.startswith("FINDING in careless: ")]
+    assert len(findings) == 1, result.stdout.str()
+    assert "random.Random" in findings[0]
+    assert "NOISE" in findings[0]
 
 
 def _properties(case: ElementTree.Element) -> dict[str, str]:
