@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,16 +62,16 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         state.world = world.template.name
         state.digest, state.snapshot = world.digest, world.snapshot.key
         machine = world.fork(seed, reseed=mark.reseed)
-    with machine:
-        state.rollout = Rollout(
-            machine,
-            seed=seed,
-            world=state.world,
-            controller_folders=[item.path.parent, item.config.rootpath, Path.cwd()],
-            reseed=mark.reseed,
-            max_steps=mark.max_steps,
-            timeout_seconds=world.template.controller.wall_time_s,
-        )
+    state.rollout = Rollout(
+        machine,
+        seed=seed,
+        world=state.world,
+        controller_folders=[item.path.parent, item.config.rootpath, Path.cwd()],
+        reseed=mark.reseed,
+        max_steps=mark.max_steps,
+        timeout_seconds=world.template.controller.wall_time_s,
+    )
+    with closing(state.rollout):
         yield state.rollout
 
 

@@ -122,6 +122,7 @@ class Rollout:
         self._timeout_seconds = timeout_seconds
         self._episode_seeds: list[int | None] = []
         self._by_hand: list[Fingerprint] = []
+        self._children: list[Rollout] = []
 
     def __repr__(self) -> str:
         return f"<Rollout seed={self.seed} world={self.world}>"
@@ -239,6 +240,40 @@ class Rollout:
         if not isinstance(name, str) or not name:
             raise RecordError(f"a recorded number needs a name, not {name!r}")
         self.recorded[name] = _finite(name, value)
+
+    def fork(self, n: int = 1) -> list[Rollout]:
+        """Fork this microVM as it is now, in the middle of an episode or not, into more rollouts.
+
+        Each child continues from this very moment, with a seed of its own that is derived from this one's. The
+        children end with the test; what happens in them is not part of verdicts over the group of seeds.
+
+        Args:
+            n: How many, 1 or more. The copy takes seconds, once for all of them.
+
+        Raises:
+            MemoryBudgetError: Other guests hold the memory.
+            SnapshotError: The microVM could not be copied, or there is no space for it.
+        """
+        __tracebackhide__ = True
+        children = [
+            Rollout(
+                machine,
+                seed=machine.seed,
+                world=self.world,
+                controller_folders=self._folders,
+                max_steps=self._max_steps,
+                timeout_seconds=self._timeout_seconds,
+            )
+            for machine in self.machine.fork(n)
+        ]
+        self._children += children
+        return children
+
+    def close(self) -> None:
+        """End the microVM and all that were forked from it; the fixture does this at the end of the test."""
+        for child in self._children:
+            child.close()
+        self.machine.close()
 
     def logs(self) -> dict[str, str]:
         """Return what the processes of a world made of processes wrote, by their names (bounded)."""
