@@ -200,7 +200,8 @@ def test_a_lost_worker_leaves_its_group_unassessed(
     assert "crashed while running" in text
     assert "INTERNALERROR" not in text
     assert summary(result) == "groups of seeds: 1 not assessed"
-    assert "not assessed: test_it.py::test_it: 7 of 8 seeds ran" in text
+    # The lost seed may have reported its set-up.
+    assert re.search(r"not assessed: test_it.py::test_it: 7 of 8 seeds (ran|finished an episode)", text)
 
 
 def test_a_rerun_replaces_the_run_before(pytester: pytest.Pytester, run: Run, workers: int, controllers: Path) -> None:
