@@ -42,9 +42,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[RUN].close()
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    """Say which world and settings the run has; nothing is probed for it."""
-    return config.stash[RUN].settings.header()
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say which world, settings and engine the run has; nothing is probed for it."""
+    return config.stash[RUN].header()
 
 
 @pytest.hookimpl(tryfirst=True)

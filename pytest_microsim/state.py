@@ -76,6 +76,16 @@ class Run:
             raise found
         return found
 
+    def header(self) -> list[str]:
+        """Return the lines for the top of the run; none where the project makes no use of worlds."""
+        settings = self.settings.header()
+        if settings is None:
+            return []
+        from microsim_vm.world import known_engine
+
+        engine = known_engine(self.settings.vm_options(self.session_id))
+        return [settings, f"microsim: {engine or 'the engine is probed when the first world is warmed'}"]
+
     def progress(self, text: str) -> None:
         """Write to the real stderr at once, past all capturing: warming a world can take minutes."""
         if self.stderr is not None:

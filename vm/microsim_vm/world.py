@@ -44,6 +44,11 @@ class Options:
     cache_dir: Path | None = None
     session_id: str = ""
 
+    @property
+    def asked(self) -> tuple[str, str, str]:
+        """What the engine is chosen by."""
+        return self.engine, self.accel, self.isolation
+
 
 class WarmWorld:
     """A world that is loaded and can be forked. Made by :func:`warm`.
@@ -141,6 +146,14 @@ class WarmWorld:
         """Release the world. The snapshot stays on disk for the next session."""
 
 
+def known_engine(options: Options) -> str | None:
+    """Return the line of the engine that these options lead to, as far as is known since the host's boot.
+
+    Nothing is probed, started or written for it.
+    """
+    return select.recall(options.asked, Cache(options.cache_dir))
+
+
 def warm(template: Template, options: Options, progress: Progress) -> WarmWorld:
     """Return the template's warmed world, baking and booting only what is not there yet.
 
@@ -165,6 +178,7 @@ def warm(template: Template, options: Options, progress: Progress) -> WarmWorld:
     choice = select.choose(
         options.engine, options.accel, options.isolation, probe=probe, cache=cache, progress=progress
     )
+    select.remember(choice, options.asked, cache)
     snapshot, reused = warmup.ensure(
         template, image, choice.engine, cache, session_id=options.session_id, progress=progress
     )

@@ -90,6 +90,22 @@ def choose(engine: str, accelerator: str, isolation: str, *, probe: Boot, cache:
     return choice
 
 
+def remember(choice: Choice, asked: tuple[str, str, str], cache: Cache) -> None:
+    """Keep what was chosen for an engine, accelerator and isolation asked for, for :func:`recall`."""
+    known = {"boot": owner.boot_id(), "line": choice.line()}
+    digests.write_json(cache.folder("probes") / _choice_file(asked), known)
+
+
+def recall(asked: tuple[str, str, str], cache: Cache) -> str | None:
+    """Return the line of what was chosen since this host's boot; starts nothing and writes nothing."""
+    known = digests.read_json(cache.root / "probes" / _choice_file(asked))
+    return str(known["line"]) if known is not None and known["boot"] == owner.boot_id() else None
+
+
+def _choice_file(asked: tuple[str, str, str]) -> str:
+    return f"choice-{'-'.join(asked)}.json"
+
+
 def probe_kvm(probe: Boot, cache: Cache, progress: Progress) -> str:
     """Return why KVM does not work here, or "" where it does.
 
