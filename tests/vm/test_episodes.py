@@ -13,7 +13,8 @@ import pytest
 from microsim_vm.episode import EpisodeRecord
 from microsim_vm.errors import AgentError, ChannelClosedError, ControllerError, ControllerTimeoutError, WorldError
 from microsim_vm.machine import Machine
-from microsim_vm.world import WarmWorld
+from microsim_vm.world import Options, WarmWorld, warm
+from msgspec import structs
 
 from conftest import REPOSITORY, Warmed
 
@@ -232,15 +233,18 @@ def test_a_fork_bomb_is_capped(machine: Machine) -> None:
     assert run(machine, GOOD, max_steps=2).error is None
 
 
-def test_a_memory_hog_is_killed_and_named(machine: Machine, cartpole: WarmWorld) -> None:
+def test_a_memory_hog_is_killed_and_named(machine: Machine, world: WarmWorld) -> None:
     source = (
         "def act(observation):\n    hoard = []\n    while True:\n        hoard.append(bytearray(b'x') * 4_000_000)\n"
     )
     error = error_of(machine, source)
     assert "memory limit (controller.memory_mib)" in error.cause
-    # Where the guest itself is no bigger than the limit, the controller is still the one to go.
-    assert cartpole.template.machine.memory_mib <= cartpole.template.controller.memory_mib
-    with cartpole.fork(0) as other:
+    # Where the guest itself is smaller than the limit, the controller is still the one to go. The limits are no
+    # part of an image: this is the same snapshot.
+    limits = structs.replace(world.template.controller, memory_mib=4 * world.template.machine.memory_mib)
+    roomy = warm(structs.replace(world.template, controller=limits), Options(), print)
+    assert roomy.reused
+    with roomy.fork(0) as other:
         error = error_of(other, source, timeout_seconds=60.0)
         assert "memory limit" in error.cause
 
