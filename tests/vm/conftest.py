@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hosting import REPOSITORY, Warmed
 from microsim_vm.templates import find_template, search_path
 from microsim_vm.world import Options, WarmWorld, warm
 
 FOLDER = Path(__file__).parent
-REPOSITORY = FOLDER.parents[1]
-
-Warmed = Callable[[str], WarmWorld]
 
 
 @pytest.fixture(scope="session")

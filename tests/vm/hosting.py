@@ -19,9 +19,14 @@ from microsim_vm.cache import Cache
 from microsim_vm.templates import load_template
 from microsim_vm.templates.bake import bake
 from microsim_vm.templates.spec import Template
+from microsim_vm.world import WarmWorld
 
 FOLDER = Path(__file__).parent
+REPOSITORY = FOLDER.parents[1]
 TEMPLATES = FOLDER / "host_templates"
+
+Warmed = Callable[[str], WarmWorld]
+"""What the fixture ``warmed`` is: from a world's name to the warm world."""
 
 # How every script of these tests begins: its arguments are a template's file and a cache.
 PRELUDE = """

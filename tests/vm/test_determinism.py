@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from hosting import Warmed
 from microsim_vm.episode import EpisodeRecord
 from microsim_vm.world import WarmWorld
-
-from conftest import Warmed
 
 pytestmark = pytest.mark.timeout(300)
 

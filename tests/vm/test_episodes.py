@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hosting import REPOSITORY, Warmed
 from microsim_vm.episode import EpisodeRecord
 from microsim_vm.errors import AgentError, ChannelClosedError, ControllerError, ControllerTimeoutError, WorldError
 from microsim_vm.machine import Machine
 from microsim_vm.world import Options, WarmWorld, warm
 from msgspec import structs
-
-from conftest import REPOSITORY, Warmed
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -163,7 +163,7 @@ def _declared_by(layer: Any, key: str) -> Any:
 
 def _space_seeder(space: Any, name: str) -> Callable[[int], None]:
     def reseed(seed: int) -> None:
-        space.seed(streams.integer(seed, name, 31))
+        space.seed(streams.integer(seed, name, 63))
 
     reseed(0)  # a space that was never used creates its generator from kernel entropy on first use
     return reseed
