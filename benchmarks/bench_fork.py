@@ -26,7 +26,7 @@ def main() -> None:
         started = time.monotonic()
         with (
             Cache().staging("benchmark") as folder,
-            warmup.loaded(world.template, image, engine, folder, lambda _: None) as (_, found),
+            warmup.loaded(world.template, image, engine, folder, lambda _: None) as (_, _, found),
         ):
             totals.append((time.monotonic() - started) * 1000.0)
             boots.append(found.boot_ms)

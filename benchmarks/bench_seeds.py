@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import common
 from microsim_vm import warmup
-from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache
 from microsim_vm.engines import qemu
 from microsim_vm.machine import Machine
@@ -76,9 +75,8 @@ def _cold(world: common.WarmWorld, source: bytes, options: object) -> float:
     def run(seed: int) -> None:
         with (
             Cache().staging("benchmark") as folder,
-            warmup.loaded(world.template, image, engine, folder, lambda _: None) as (vm, _),
+            warmup.loaded(world.template, image, engine, folder, lambda _: None) as (vm, client, _),
         ):
-            client = AgentClient(vm)
             machine = Machine(vm, client, seed=seed, limits=world.template.controller)
             machine.adopt(os.urandom(64), reseed=True)
             machine.run_episode(source, filename="controller.py", max_steps=options.max_steps)  # type: ignore[attr-defined]

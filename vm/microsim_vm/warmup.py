@@ -66,7 +66,7 @@ def _warm_up(key: str, template: Template, image: Image, engine: Engine, cache: 
     need_space(cache.root, (template.machine.memory_mib << 20) + SPARE_BYTES, f"the snapshot of {template.name}")
     started = time.monotonic()
     with cache.staging("snapshot") as staging:
-        with loaded(template, image, engine, staging, progress) as (vm, warmup):
+        with loaded(template, image, engine, staging, progress) as (vm, _, warmup):
             engine.save(vm, staging)
         progress(
             f"warmed up in {(time.monotonic() - started):.1f} s, of which the world took "
@@ -79,7 +79,7 @@ def _warm_up(key: str, template: Template, image: Image, engine: Engine, cache: 
 @contextlib.contextmanager
 def loaded(
     template: Template, image: Image, engine: Engine, folder: Path, progress: Progress
-) -> Iterator[tuple[Vm, WarmUp]]:
+) -> Iterator[tuple[Vm, AgentClient, WarmUp]]:
     """Boot a guest, load the world, and leave the guest at rest: what each rollout would pay without snapshots.
 
     Args:
@@ -90,7 +90,7 @@ def loaded(
         progress: Takes one-line texts.
 
     Yields:
-        The guest, killed at the end, and what the warm-up found.
+        The guest, killed at the end; the client of its agent; and what the warm-up found.
 
     Raises:
         WarmUpError: The world cannot be loaded, or not in time.
@@ -109,7 +109,11 @@ def loaded(
             boot_ms = (time.monotonic() - started) * 1000.0
             answer = _load_world(template, vm, client, progress)
             client.call("quiesce", timeout_s=30)
-            yield vm, WarmUp(boot_ms, answer["load_ms"], answer["findings"], answer["sources"], answer["versions"])
+            yield (
+                vm,
+                client,
+                WarmUp(boot_ms, answer["load_ms"], answer["findings"], answer["sources"], answer["versions"]),
+            )
         finally:
             client.close()
             vm.kill()
