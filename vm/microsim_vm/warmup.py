@@ -144,7 +144,7 @@ def _load_world(template: Template, vm: Vm, client: AgentClient, progress: Progr
     except AgentTimeoutError:
         raise WarmUpError(
             f"world {template.name} was not ready within {limit:g} s",
-            cause="it hangs, or the limit is too low for emulation (about 11 times slower than native)",
+            cause="it hangs, or the limit is too low for emulation, which is tens of times slower than native",
             hint="raise warmup_timeout_s in the template", details=_tail(vm),
         ) from None  # fmt: skip
     except WorldError as error:
