@@ -5,20 +5,29 @@ from __future__ import annotations
 import contextlib
 import itertools
 import queue
+import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from microsim_guest import wire
 
 from microsim_vm.engines.base import Vm
-from microsim_vm.errors import AgentError, AgentTimeoutError, ChannelClosedError, ControllerError, WorldError
+from microsim_vm.errors import (
+    AgentError,
+    AgentTimeoutError,
+    ChannelClosedError,
+    ControllerError,
+    SnapshotError,
+    WorldError,
+)  # fmt: skip
 
 _KINDS: dict[str, type[AgentError] | type[ControllerError]] = {"world": WorldError, "controller": ControllerError}
 
 
+FLUSH_S = 20.0  # how long a guest may take to write its files out before it is copied
 LOOK_S = 2.0  # how often a waiting call looks whether the guest still lives
 
 
@@ -32,9 +41,11 @@ class AgentClient:
     def __init__(self, vm: Vm) -> None:
         self._vm = vm
         self._channel = vm.channel
+        # A fork's agent still holds answers for its parent's host; no number of ours may be one of theirs.
+        self._epoch = secrets.token_hex(4)
         self._ids = itertools.count(1)
-        self._waiting: dict[int, queue.SimpleQueue[wire.Frame | None]] = {}
-        self._send_lock = threading.Lock()
+        self._waiting: dict[str, queue.SimpleQueue[wire.Frame | None]] = {}
+        self._send_lock = threading.RLock()
         self._closed = False
         threading.Thread(target=self._read, name="microsim-agent-reader", daemon=True).start()
 
@@ -66,7 +77,7 @@ class AgentClient:
             ControllerError: The action is none.
             AgentError: The agent reported another error.
         """
-        request_id = next(self._ids)
+        request_id = f"{self._epoch}-{next(self._ids)}"
         answers: queue.SimpleQueue[wire.Frame | None] = queue.SimpleQueue()
         self._waiting[request_id] = answers
         deadline = time.monotonic() + timeout_s
@@ -97,6 +108,32 @@ class AgentClient:
         finally:
             del self._waiting[request_id]
 
+    @contextlib.contextmanager
+    def quiesced(self, *, flush_s: float = FLUSH_S) -> Iterator[None]:
+        """Leave nothing in flight on the channel, and the guest's files flushed, while the block runs.
+
+        Requests of other threads wait until its end. Commands in the guest run on; what they print waits.
+
+        Raises:
+            SnapshotError: The guest cannot flush its files, or does not answer.
+        """
+        with self._send_lock:
+            try:
+                self.call("quiesce", {"flush_s": flush_s}, timeout_s=flush_s + LOOK_S)
+            except AgentError as error:
+                with contextlib.suppress(AgentError):
+                    self.call("resume", timeout_s=LOOK_S)
+                raise SnapshotError(
+                    f"the guest cannot be copied now: {error.what}",
+                    cause="a file system in it is frozen or broken, or the guest hangs",
+                    hint="it runs on; see what it is busy with, and try again", details=error.details,
+                ) from error  # fmt: skip
+            try:
+                yield
+            finally:
+                with contextlib.suppress(AgentError):  # it may have been ended meanwhile
+                    self.call("resume", timeout_s=LOOK_S * 5)
+
     def close(self) -> None:
         """Close the channel; whoever waits gets a ChannelClosedError."""
         self._closed = True
@@ -118,7 +155,7 @@ class AgentClient:
                 frame = link.receive()
                 if "gone" in frame.header:
                     break
-                answers = self._waiting.get(frame.header.get("id", 0))
+                answers = self._waiting.get(str(frame.header.get("id")))
                 if answers is not None:  # an answer that came after its deadline has no reader
                     answers.put(frame)
         except (wire.LinkClosed, wire.ProtocolError, OSError):

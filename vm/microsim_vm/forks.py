@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
 from microsim_vm.engines.base import Boot, Engine, Vm
 from microsim_vm.machine import Machine, checked
-from microsim_vm.templates.spec import Template
+from microsim_vm.templates.spec import ControllerLimits
 
 ENTROPY_BYTES = 64
 
@@ -24,54 +25,76 @@ class Forker:
     """Forks of one template's snapshots.
 
     Attributes:
-        template: What the snapshots were made from.
-        engine: What runs them.
+        name: The template's name.
+        limits: What its controllers may use.
+        engine: What runs the snapshots.
         boot: The machine they need.
         cache: Where the copy of a running fork lies for a moment.
     """
 
-    template: Template
+    name: str
+    limits: ControllerLimits
     engine: Engine
     boot: Boot
     cache: Cache
 
-    def fork(self, folder: Path, seed: int, *, reseed: bool = True) -> Machine:
+    def fork(self, folder: Path, seed: int, *, reseed: bool = True, wall_clock: float | None = None) -> Machine:
         """Start a microVM from the snapshot in a folder. See :meth:`microsim_vm.world.WarmWorld.fork`."""
         seed = checked(seed)
-        with contextlib.ExitStack() as stack:
-            label = f"{self.template.name} seed {seed}"
-            file, record = stack.enter_context(admission.admitted(self.template.machine.memory_mib, label))
-            started = time.monotonic()
-            vm = self.engine.fork(self.boot, folder)
-            stack.callback(vm.kill)
-            runtime.started(file, record, vm.pid)
-            client = AgentClient(vm)
-            stack.callback(client.close)
-            machine = Machine(
-                vm, client, seed=seed, limits=self.template.controller, branch=lambda n: self._branch(vm, machine, n)
-            )
+        with self.started(folder, f"{self.name} seed {seed}") as (vm, client, stack):
+            machine = self.machine(vm, client, seed)
             answered = time.monotonic()
-            machine.adopt(os.urandom(ENTROPY_BYTES), reseed=reseed)
+            machine.adopt(os.urandom(ENTROPY_BYTES), reseed=reseed, wall_clock=wall_clock)
             now = time.monotonic()
-            machine.timings["fork"] = (now - started) * 1000.0
+            machine.timings["fork"] = (now - answered) * 1000.0 + sum(vm.phases_ms.values())
             machine.timings.update({f"fork.{phase}": ms for phase, ms in vm.phases_ms.items()})
             machine.timings["fork.first answer"] = (now - answered) * 1000.0
             machine.close_with(stack.pop_all())
             return machine
 
-    def _branch(self, vm: Vm, parent: Machine, count: int) -> list[Machine]:
+    @contextlib.contextmanager
+    def started(self, folder: Path, label: str) -> Iterator[tuple[Vm, AgentClient, contextlib.ExitStack]]:
+        """Let a saved guest run: yield it, its client, and what holds them until somebody else does."""
+        with contextlib.ExitStack() as stack:
+            file, record = stack.enter_context(admission.admitted(self.boot.memory_mib, label))
+            vm = self.engine.fork(self.boot, folder)
+            stack.callback(vm.kill)
+            runtime.started(file, record, vm.pid)
+            client = AgentClient(vm)
+            stack.callback(client.close)
+            yield vm, client, stack
+
+    def machine(self, vm: Vm, client: AgentClient, seed: int) -> Machine:
+        """Return a running guest as a machine that can be forked."""
+        machine = Machine(vm, client, seed=seed, limits=self.limits, branch=lambda n: self._branch(machine, n))
+        return machine
+
+    def copy(self, vm: Vm, client: AgentClient, folder: Path) -> None:
+        """Write a running fork into an empty folder, to be forked from there; it runs on.
+
+        Raises:
+            SnapshotError: It cannot be copied now.
+            NoSpaceError: The pages that it has written might not fit.
+        """
+        need_space(folder, self.boot.memory_mib << 20, f"a copy of {self.name}")
+        with client.quiesced():
+            self.engine.pause(vm)
+            try:
+                self.engine.branch(vm, folder)
+            finally:
+                self.engine.resume(vm)
+
+    def _branch(self, parent: Machine, count: int) -> list[Machine]:
         """Start ``count`` forks of a running fork, each with a seed derived from its parent's."""
-        memory = self.template.machine.memory_mib
-        # The stream and the memory file that it becomes exist side by side for a moment.
-        need_space(self.cache.root, 2 * memory << 20, f"a fork of {parent.id}")
         with self.cache.staging("branch") as folder, contextlib.ExitStack() as stack:
-            self.engine.branch(vm, self.boot, folder)
-            children = [stack.enter_context(self.fork(folder, _child_seed(parent, number))) for number in range(count)]
+            self.copy(*parent.guest, folder)
+            children = [stack.enter_context(self.fork(folder, child_seed(parent, number))) for number in range(count)]
             # The children have the files mapped, which outlive their names.
             stack.pop_all()
             return children
 
 
-def _child_seed(parent: Machine, number: int) -> int:
+def child_seed(parent: Machine, number: int) -> int:
+    """Return the seed of the next fork of a machine: derived from its own, so that a run repeats."""
     digest = hashlib.sha256(f"{parent.seed}:{parent.branches}:{number}".encode()).digest()
     return int.from_bytes(digest[:8], "little")

@@ -12,7 +12,7 @@ from typing import Any
 from microsim_vm import admission, digests, errors, owner, runtime, snapshots, tools
 from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
-from microsim_vm.engines.base import Engine, Vm
+from microsim_vm.engines.base import Boot, Engine, Vm
 from microsim_vm.errors import AgentError, AgentTimeoutError, BootError, MicrosimError, WarmUpError, WorldError
 from microsim_vm.snapshots import Manifest, Snapshot, WarmUp
 from microsim_vm.templates.bake import Image
@@ -68,10 +68,8 @@ def _warm_up(key: str, template: Template, image: Image, engine: Engine, cache: 
     with cache.staging("snapshot") as staging:
         with loaded(template, image, engine, staging, progress) as (vm, _, warmup):
             engine.save(vm, staging)
-        progress(
-            f"warmed up in {(time.monotonic() - started):.1f} s, of which the world took "
-            f"{warmup.load_ms / 1000:.1f} s; writing the snapshot"
-        )
+        share = f", of which the world took {warmup.load_ms / 1000:.1f} s" if template.has_world else ""
+        progress(f"warmed up in {(time.monotonic() - started):.1f} s{share}; writing the snapshot")
         manifest = Manifest(key, template.name, image.digest, engine.identity(), owner.boot_id(), {}, warmup)
         return snapshots.seal(cache, staging, manifest, engine.snapshot_files)
 
@@ -97,23 +95,36 @@ def loaded(
         BootError: The guest does not come up.
         MemoryBudgetError: The guest would not fit into memory.
     """
-    label = f"warm-up of {template.name}"
-    with admission.admitted(template.machine.memory_mib, label) as (file, record):
+    boot = snapshots.boot_of(image, template.machine)
+    with booted(boot, engine, folder, f"warm-up of {template.name}", progress) as (vm, client, boot_ms):
+        answer = _load_world(template, vm, client, progress)
+        warmup = WarmUp(boot_ms, answer["load_ms"], answer["findings"], answer["sources"], answer["versions"])
+        with client.quiesced():
+            yield vm, client, warmup
+
+
+@contextlib.contextmanager
+def booted(
+    boot: Boot, engine: Engine, folder: Path, label: str, progress: Progress, *, private: bool = False
+) -> Iterator[tuple[Vm, AgentClient, float]]:
+    """Boot a guest up to its agent, with its memory in ``folder``.
+
+    Yields:
+        The guest, killed at the end; the client of its agent; and how long it took in milliseconds.
+
+    Raises:
+        BootError: The guest does not come up.
+        MemoryBudgetError: The guest would not fit into memory.
+    """
+    with admission.admitted(boot.memory_mib, label) as (file, record):
         started = time.monotonic()
-        vm = engine.boot(snapshots.boot_of(image, template.machine), folder)
+        vm = engine.boot(boot, folder, private=private)
         client = AgentClient(vm)
         try:
             runtime.started(file, record, vm.pid)
             with tools.ticking(f"booting {engine.describe()}", progress):
                 _wait_for_agent(vm, client)
-            boot_ms = (time.monotonic() - started) * 1000.0
-            answer = _load_world(template, vm, client, progress)
-            client.call("quiesce", timeout_s=30)
-            yield (
-                vm,
-                client,
-                WarmUp(boot_ms, answer["load_ms"], answer["findings"], answer["sources"], answer["versions"]),
-            )
+            yield vm, client, (time.monotonic() - started) * 1000.0
         finally:
             client.close()
             vm.kill()
@@ -137,8 +148,10 @@ def _wait_for_agent(vm: Vm, client: AgentClient) -> None:
 
 def _load_world(template: Template, vm: Vm, client: AgentClient, progress: Progress) -> dict[str, Any]:
     limit = template.warmup_timeout_s
+    # Without a world there is nothing to load; the guest still takes stock of its generators.
+    loading = tools.ticking(f"loading {template.name}", progress) if template.has_world else contextlib.nullcontext()
     try:
-        with tools.ticking(f"loading {template.name}", progress):
+        with loading:
             # The guest knows which process is late, and what it printed, so it gets to speak first.
             return client.call("world.load", {"timeout_s": limit}, timeout_s=limit + GRACE_S)[0]
     except AgentTimeoutError:

@@ -73,13 +73,15 @@ class WarmWorld:
         self.findings = snapshot.manifest.warmup.findings
         self._forker = forker
 
-    def fork(self, seed: int, *, reseed: bool = True) -> Machine:
+    def fork(self, seed: int, *, reseed: bool = True, wall_clock: float | None = None) -> Machine:
         """Start a microVM from the snapshot, with randomness of its own.
 
         Args:
             seed: Decides every simulation generator of the fork; 0 or more, of any size.
             reseed: False leaves every generator, the kernel's too, as the snapshot had it: all forks then draw
                 the same numbers. For showing that trap, and nothing else.
+            wall_clock: Where the guest's wall clock starts, in seconds since 1970, for replays in which even that
+                is the same; now by default.
 
         Returns:
             The machine; close it, or use it as a context manager.
@@ -91,7 +93,7 @@ class WarmWorld:
             EngineError: The engine or the guest failed.
         """
         snapshots.use(self.snapshot)
-        return self._forker.fork(self.snapshot.directory, seed, reseed=reseed)
+        return self._forker.fork(self.snapshot.directory, seed, reseed=reseed, wall_clock=wall_clock)
 
     def map(
         self, controller: str | os.PathLike[str], seeds: Iterable[int], *, workers: int | None = None,
@@ -182,5 +184,7 @@ def warm(template: Template, options: Options, progress: Progress) -> WarmWorld:
     snapshot, reused = warmup.ensure(
         template, image, choice.engine, cache, session_id=options.session_id, progress=progress
     )
-    forker = Forker(template, choice.engine, snapshots.boot_of(image, template.machine), cache)
+    forker = Forker(
+        template.name, template.controller, choice.engine, snapshots.boot_of(image, template.machine), cache
+    )
     return WarmWorld(template, image, choice, snapshot, forker, reused=reused)

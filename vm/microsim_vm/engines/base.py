@@ -83,8 +83,8 @@ class Engine(Protocol):
     def identity(self) -> dict[str, str]:
         """Return everything about the engine that a snapshot depends on."""
 
-    def boot(self, boot: Boot, folder: Path) -> Vm:
-        """Start a guest whose memory is a file in ``folder``.
+    def boot(self, boot: Boot, folder: Path, *, private: bool = False) -> Vm:
+        """Start a guest whose memory is a file in ``folder``; a private one keeps what it writes to itself.
 
         Raises:
             BootError: The engine did not start.
@@ -104,9 +104,20 @@ class Engine(Protocol):
             EngineError: The engine refused the saved state.
         """
 
-    def branch(self, vm: Vm, boot: Boot, folder: Path) -> None:
-        """Write a snapshot of a running fork into an empty folder; the fork runs on.
+    def pause(self, vm: Vm) -> None:
+        """Stop a guest; its disks' contents are on the host when this returns."""
+
+    def resume(self, vm: Vm) -> None:
+        """Let a paused guest run on."""
+
+    def branch(self, vm: Vm, folder: Path) -> None:
+        """Write what :meth:`fork` needs into an empty folder on the same file system, from a paused private guest.
+
+        Whatever the guest has not changed since it was forked is shared with what it was forked from.
 
         Raises:
-            SnapshotError: The fork's state could not be copied.
+            SnapshotError: The guest's state could not be copied.
         """
+
+    def flatten(self, folder: Path) -> None:
+        """Make what :meth:`branch` wrote cheap to fork many times, at the price of a whole copy of the memory."""

@@ -8,17 +8,19 @@ import re
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from microsim_vm import spawn, tools
-from microsim_vm.engines import tsc
+from microsim_vm.engines import memory, tsc
 from microsim_vm.engines.base import Boot, Isolation, Vm
+from microsim_vm.engines.memory import PAGES, RAM
 from microsim_vm.engines.qmp import Qmp
 from microsim_vm.errors import BootError, EngineError, SnapshotError
 
 Accelerator = Literal["kvm", "tcg"]
-RAM, STATE = "ram", "state"
+STATE = "state"
 CONSOLE_BYTES = 65536
 START_TIMEOUT_S = 30.0
 DEAD = ("shutdown", "internal-error", "guest-panicked", "io-error")
@@ -45,8 +47,9 @@ def version() -> str:
 class QemuVm:
     """One QEMU process. Its channel and its monitor are inherited socket pairs: no path, no port."""
 
-    def __init__(self, arguments: list[str], extra_fds: list[int]) -> None:
+    def __init__(self, arguments: list[str], ram: Path, extra_fds: Sequence[int] = ()) -> None:
         started = time.monotonic()
+        self.ram = open(ram, "rb")  # held: its name may go while the guest lives
         self.phases_ms: dict[str, float] = {}
         self._console = ""
         self.channel, agent_fd = _pair()
@@ -99,6 +102,7 @@ class QemuVm:
         """Kill QEMU and close our ends."""
         self.channel.close()
         self.qmp.close()
+        self.ram.close()
         self._process.kill()
         self._process.wait(timeout=30)
         if self._process.stderr is not None:
@@ -168,76 +172,71 @@ class Qemu:
             "-kernel", str(boot.kernel), "-initrd", str(boot.initramfs), *disks,
         ]  # fmt: skip
 
-    def boot(self, boot: Boot, folder: Path, *, probe: bool = False) -> QemuVm:
+    def boot(self, boot: Boot, folder: Path, *, private: bool = False, probe: bool = False) -> QemuVm:
         """Boot a guest with its memory in ``folder/ram``; ``probe`` boots kernel and initramfs only."""
         command_line = COMMAND_LINE + (" microsim.probe" if probe else "")
         if self.accelerator == "tcg" and (khz := tsc.khz()):
             command_line += f" tsc_early_khz={khz}"
-        return QemuVm([*self._arguments(boot, folder / RAM, share=True), "-append", command_line], [])
+        with open(folder / RAM, "wb") as ram:
+            ram.truncate(boot.memory_mib << 20)
+        return QemuVm([*self._arguments(boot, folder / RAM, share=not private), "-append", command_line], folder / RAM)
 
     def save(self, vm: Vm, folder: Path) -> None:
         """Stop the guest and write its device state; its memory is in ``folder/ram`` already."""
         assert isinstance(vm, QemuVm)
         try:
-            vm.qmp.command("stop")
-            _migrate(vm.qmp, folder / STATE, with_memory=False)
-        except EngineError as error:
-            raise SnapshotError("the guest's state could not be saved", cause=str(error)) from error
+            self.pause(vm)
+            _save_devices(vm, folder)
         finally:
             vm.kill()
 
     def fork(self, boot: Boot, folder: Path) -> QemuVm:
-        """Start a guest from ``folder/ram`` (mapped private) and ``folder/state``."""
-        vm = self._incoming(boot, folder, folder / STATE, share=False)
-        started = time.monotonic()
-        try:
-            vm.qmp.command("cont")
-        except BaseException:
-            vm.kill()
-            raise
-        vm.phases_ms["state"] += (time.monotonic() - started) * 1000.0
-        return vm
-
-    def branch(self, vm: Vm, boot: Boot, folder: Path) -> None:
-        """Write a snapshot of a fork into ``folder``; the fork pauses for it and runs on.
-
-        A fork's memory is private, so it is copied whole, through a second QEMU that maps a new memory file
-        shared. That one never runs: what it leaves behind is an ordinary snapshot.
-        """
-        assert isinstance(vm, QemuVm)
-        stream = folder / "stream"
-        try:
-            vm.qmp.command("stop")
-            try:
-                _migrate(vm.qmp, stream, with_memory=True)
-            finally:
-                _run_on(vm.qmp)
-            copy = self._incoming(boot, folder, stream, share=True)
-            try:
-                _migrate(copy.qmp, folder / STATE, with_memory=False)
-            finally:
-                copy.kill()
-        except EngineError as error:
-            raise SnapshotError("the running guest could not be copied", cause=str(error)) from error
-        finally:
-            stream.unlink(missing_ok=True)
-
-    def _incoming(self, boot: Boot, folder: Path, state: Path, *, share: bool) -> QemuVm:
-        """Start a guest with a saved state in it, paused; a shared one takes its memory from the state too."""
-        with open(state, "rb") as file:
-            arguments = [*self._arguments(boot, folder / RAM, share=share),
-                         "-append", COMMAND_LINE, "-incoming", "defer"]  # fmt: skip
-            vm = QemuVm(arguments, [file.fileno()])
+        """Start a guest from ``folder/ram`` (mapped private), ``folder/pages`` where there are, ``folder/state``."""
+        with open(folder / STATE, "rb") as state:
+            # The device state has no configuration section, and says "running" where we want to say when.
+            vm = QemuVm([
+                *self._arguments(boot, folder / RAM, share=False), "-append", COMMAND_LINE,
+                "-S", "-incoming", "defer", "-global", "migration.send-configuration=off",
+            ], folder / RAM, [state.fileno()])  # fmt: skip
             started = time.monotonic()
             try:
-                _migration_capabilities(vm.qmp, with_memory=share)
-                vm.qmp.command("migrate-incoming", uri=f"fd:{file.fileno()}")
+                if (folder / PAGES).exists():
+                    memory.copy_in(vm.pid, folder)  # before the devices: they compare themselves with their rings
+                vm.qmp.command("migrate-set-capabilities", capabilities=[{"capability": "events", "state": True}])
+                vm.qmp.command("migrate-incoming", uri=f"fd:{state.fileno()}")
                 _wait_migrated(vm.qmp)
+                self.resume(vm)
             except BaseException:
                 vm.kill()
                 raise
         vm.mark("state", started)
         return vm
+
+    def pause(self, vm: Vm) -> None:
+        """Stop the guest's processors and wait for its disks."""
+        assert isinstance(vm, QemuVm)
+        vm.qmp.command("stop")
+
+    def resume(self, vm: Vm) -> None:
+        """Let the guest run on; QEMU needs a moment after it says that a state is loaded."""
+        assert isinstance(vm, QemuVm)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while vm.qmp.command("query-status")["status"] in ("inmigrate", "finish-migrate"):
+            if time.monotonic() > deadline:
+                raise EngineError("QEMU does not let the guest run on")
+            time.sleep(0.001)
+        vm.qmp.command("cont")
+
+    def branch(self, vm: Vm, folder: Path) -> None:
+        """Write a paused fork's device state and the pages that it has written, beside a link to its base."""
+        assert isinstance(vm, QemuVm)
+        memory.link(vm.ram.fileno(), folder / RAM)
+        _save_devices(vm, folder)
+        memory.copy_out(vm.pid, folder)
+
+    def flatten(self, folder: Path) -> None:
+        """Merge ``folder/pages`` into a memory file of its own."""
+        memory.flatten(folder)
 
 
 def _escaped(path: Path) -> str:
@@ -245,30 +244,12 @@ def _escaped(path: Path) -> str:
     return str(path).replace(",", ",,")
 
 
-def _migration_capabilities(qmp: Qmp, *, with_memory: bool) -> None:
-    wanted = {"x-ignore-shared": not with_memory, "events": True}
-    capabilities = [{"capability": name, "state": state} for name, state in wanted.items()]
-    qmp.command("migrate-set-capabilities", capabilities=capabilities)
-
-
-def _migrate(qmp: Qmp, path: Path, *, with_memory: bool) -> None:
-    """Write a stopped guest's state, and where asked its memory, to a file that QEMU itself need not open."""
-    _migration_capabilities(qmp, with_memory=with_memory)
-    qmp.command("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
-    with open(path, "wb") as file:
-        qmp.command("getfd", fdname="state", pass_fd=file.fileno())
-    qmp.command("migrate", uri="fd:state")
-    _wait_migrated(qmp)
-
-
-def _run_on(qmp: Qmp) -> None:
-    """Let a guest run on after its state was written; QEMU needs a moment after it says "completed"."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while qmp.command("query-status")["status"] not in ("paused", "postmigrate"):
-        if time.monotonic() > deadline:
-            raise EngineError("QEMU does not let the guest run on")
-        time.sleep(0.002)
-    qmp.command("cont")
+def _save_devices(vm: QemuVm, folder: Path) -> None:
+    """Write the state of a paused guest's devices; the command's name tells who first needed it."""
+    try:
+        vm.qmp.command("xen-save-devices-state", filename=str(folder / STATE), live=False)
+    except EngineError as error:
+        raise SnapshotError("the guest's state could not be saved", cause=str(error)) from error
 
 
 def _wait_migrated(qmp: Qmp) -> None:

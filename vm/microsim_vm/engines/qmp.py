@@ -34,8 +34,8 @@ class Qmp:
         self._message(time.monotonic() + timeout_s)
         self.command("qmp_capabilities", timeout_s=timeout_s)
 
-    def command(self, name: str, *, timeout_s: float = 10.0, pass_fd: int | None = None, **arguments: Any) -> Any:
-        """Run one command, passing a descriptor along where one is given, and return its result.
+    def command(self, name: str, *, timeout_s: float = 10.0, **arguments: Any) -> Any:
+        """Run one command and return its result.
 
         Raises:
             EngineError: QEMU refused it, did not answer in time, or died.
@@ -44,7 +44,7 @@ class Qmp:
         request = {"execute": name, **({"arguments": arguments} if arguments else {})}
         with self._lock:
             try:
-                socket.send_fds(self._sock, [json.dumps(request).encode()], [] if pass_fd is None else [pass_fd])
+                self._sock.sendall(json.dumps(request).encode())
             except OSError as error:
                 raise EngineError(f"QEMU is gone: {name} could not be sent ({error.strerror})") from None
             while True:
