@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from microsim_vm.errors import MicrosimError
 
+from .errors import NoWorldError
 from .options import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -62,13 +63,14 @@ class Run:
 
         Raises:
             TemplateError: If there is none of that name, or it cannot be used as written.
+            NoWorldError: If it has no world of its own.
         """
         if name not in self._templates:
             from microsim_vm.templates import find_template, search_path
 
             search = search_path(list(self.settings.templates), self.config.rootpath)
             try:
-                self._templates[name] = find_template(name, search)
+                self._templates[name] = _with_world(find_template(name, search))
             except MicrosimError as error:
                 self._templates[name] = error  # a group of 5,000 seeds asks 5,000 times
         found = self._templates[name]
@@ -97,6 +99,16 @@ class Run:
         if self.stderr is not None:
             os.close(self.stderr)
             self.stderr = None
+
+
+def _with_world(template: Template) -> Template:
+    if template.has_world:
+        return template
+    raise NoWorldError(
+        f"{template.path}: the template {template.name!r} has no world of its own, and there is nothing in it to test",
+        hint="choose a template with world or processes in it, or extend this one and add them; "
+        "a Sandbox can be created from it as it is",
+    )
 
 
 @dataclass

@@ -81,6 +81,7 @@ def _serve(sock: socket.socket) -> None:
     with sock:
         _, frame, link = wire.receive_command(sock)
     args = frame.header
+    os.environ.update(args["env"])
     controller.serve(frame.blobs[0], args["filename"], args["seed"], inventory, wire.SocketLink(link))
 
 

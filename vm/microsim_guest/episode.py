@@ -41,7 +41,7 @@ class ControllerLink:
 
     Args:
         host: Socket to the controller host.
-        request: ``filename``, ``limits`` and ``timeout_s``.
+        request: ``filename``, ``limits``, ``timeout_s``, and ``env`` (additional environment) where there is any.
         source: The controller's file.
         seed: The episode's; None leaves the controller's generators as the snapshot had them.
     """
@@ -58,6 +58,7 @@ class ControllerLink:
             # A stream of its own: the controller must not be able to replay the world's randomness.
             "seed": None if seed is None else streams.integer(seed, "controller"),
             "limits": request["limits"],
+            "env": request.get("env", {}),
         }
         with theirs:
             try:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from microsim_guest import codec, streams, survivors
+from microsim_guest import codec, config, streams, survivors
 
 
 class Source(NamedTuple):
@@ -180,11 +180,16 @@ def _layers(world: Any) -> List[Any]:
 
 
 class Inventory:
-    """The generators of one process, as known at the end of its warm-up."""
+    """The generators of one process, as known at the end of its warm-up.
 
-    def __init__(self, world: Any = None) -> None:
+    Args:
+        world: The world's object, where the process holds one.
+        folder: Of the world's code.
+    """
+
+    def __init__(self, world: Any = None, folder: str = config.WORLD_FOLDER) -> None:
         self.sources = process_sources() + (world_sources(world) if world is not None else [])
-        self.findings = [] if world is None else survivors.find(world, _declared(world), is_generator)
+        self.findings = [] if world is None else survivors.find(world, _declared(world), is_generator, folder)
 
     def reseed(self, seed: int) -> None:
         """Reseed every declared source, each from its own stream of ``seed``."""

@@ -4,20 +4,19 @@ import gc
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 
-from microsim_guest import config
-
 WORLD_DEPTH = 6  # how many attributes and items away from the world, or from a module of its code
 LIBRARY_DEPTH = 2  # likewise, from any other module
 Place = Tuple[str, Any]
 
 
-def find(world: Any, known: List[Any], is_generator: Callable[[Any], bool]) -> List[str]:
+def find(world: Any, known: List[Any], is_generator: Callable[[Any], bool], folder: str) -> List[str]:
     """Return one line for each generator of this process that is not among the known ones.
 
     Args:
         world: The world's object; places are named from it and from modules.
         known: The generators that are reseeded.
         is_generator: Tells a generator from other objects.
+        folder: Of the world's code, whose modules are looked through most deeply.
     """
     gc.collect()
     kinds: Dict[type, bool] = {}
@@ -35,7 +34,7 @@ def find(world: Any, known: List[Any], is_generator: Callable[[Any], bool]) -> L
                 owned.add(id(getattr(value, "seed_seq", None) or getattr(value, "_seed_seq", None)))
     for identity in owned:
         found.pop(identity, None)
-    names = _names(found, world)
+    names = _names(found, world, folder)
     return sorted(
         "unreseeded generator survived the snapshot: {} at {}".format(
             _type_name(value), names.get(identity, "an unnamed place")
@@ -50,10 +49,10 @@ def _type_name(value: Any) -> str:
     return "{}.{}".format(module, kind.__name__)
 
 
-def _names(wanted: Dict[int, Any], world: Any) -> Dict[int, str]:
+def _names(wanted: Dict[int, Any], world: Any, folder: str) -> Dict[int, str]:
     """Name the places that hold objects, as a user would write them; the shortest name wins."""
     modules = [(name, module) for name, module in list(sys.modules.items()) if module is not None]
-    own = [place for place in modules if str(getattr(place[1], "__file__", "")).startswith(config.WORLD_FOLDER)]
+    own = [place for place in modules if str(getattr(place[1], "__file__", "")).startswith(folder)]
     names: Dict[int, str] = {}
     for places, depth in (([("world", world), *own], WORLD_DEPTH), (modules, LIBRARY_DEPTH)):
         seen: Set[int] = {id(place) for _, place in modules}  # each module is looked at under its own name

@@ -14,7 +14,13 @@ Answer = Tuple[Dict[str, Any], List[bytes]]
 
 
 class NoWorld(wire.KnownError):
-    """The request needs a world object, and this template has none."""
+    """The request needs a world object, and there is none."""
+
+    kind = "world"
+
+
+class AlreadyLoaded(wire.KnownError):
+    """A world is loaded already: a guest holds one, from then on."""
 
     kind = "world"
 
@@ -31,53 +37,79 @@ class WorldHost:
         self._settings = settings
         self._controllers = controllers
         self._world: Any = None
+        self._loaded: Dict[str, Any] = {}
         self._inventory: Optional[randomness.Inventory] = None
         self._processes: List[processes.Running] = []
+        self._controllers_ready = False
         self._reseeding = True
         self._clean_seed: Optional[int] = None
 
     def load(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
-        """Build the world (or start its processes) and take stock of its generators."""
+        """Build the world (or start its processes) and take stock of its generators.
+
+        Without a ``world`` in the arguments this is the template's own warm-up. With one (``factory`` or
+        ``gymnasium``, ``kwargs``) it loads that world instead, ``name``, from the ``folder`` of its code, which
+        is closed to controllers from then on.
+        """
         started = time.monotonic()
-        spec = self._settings.get("world")
-        self._processes = processes.start_all(
-            self._settings.get("processes", []), config.environment(self._settings), args["timeout_s"]
-        )
-        if spec is not None:
-            sys.path.insert(0, config.WORLD_FOLDER)
-            self._world = build(spec)
-        randomness.refresh_entropy_users()  # what each fork renews is nothing to report
-        self._inventory = randomness.Inventory(self._world)
-        wire.SocketLink(self._controllers).receive()  # the controller host has done its imports
-        return {
+        given = args.get("world")
+        spec = self._settings.get("world") if given is None else given
+        if self._world is not None or (given is None and self._loaded):
+            raise AlreadyLoaded("a guest holds one world, and it has {} already".format(
+                self._loaded["name"] or "the template's own"))  # fmt: skip
+        if given is None:
+            self._processes = processes.start_all(
+                self._settings.get("processes", []), config.environment(self._settings), args["timeout_s"]
+            )
+        folder = args.get("folder", config.WORLD_FOLDER)
+        self._world, inventory = (None, randomness.Inventory()) if spec is None else build_in(folder, spec)
+        self._inventory, self._clean_seed = inventory, None
+        self._wait_for_controllers()
+        self._loaded = {
+            "name": args.get("name", ""),
             "load_ms": (time.monotonic() - started) * 1000.0,
-            "findings": self._inventory.findings,
-            "sources": [source.name for source in self._inventory.sources],
+            "findings": inventory.findings,
+            "sources": [source.name for source in inventory.sources],
             "versions": versions(),
-        }, []
+        }
+        return self._loaded, []
+
+    def _wait_for_controllers(self) -> None:
+        """Wait, once, until the controller host has done its imports."""
+        if not self._controllers_ready:
+            wire.SocketLink(self._controllers).receive()
+            self._controllers_ready = True
+
+    def status(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
+        """Tell whether there is a world object, and what the last load found."""
+        return {"world": self._world is not None, "loaded": self._loaded}, []
 
     def reseed(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
         """Adopt a rollout's seed, or (``reseed: false``) leave every generator as the snapshot had it."""
-        assert self._inventory is not None
         self._reseeding = bool(args["reseed"])
         if self._reseeding:
             randomness.refresh_entropy_users()
             self._begin(args["seed"])
-        return {"probes": self._inventory.probes(), "findings": self._inventory.findings}, []
+        return {"probes": self._known().probes(), "findings": self._known().findings}, []
+
+    def _known(self) -> randomness.Inventory:
+        """Return the generators: before anything is loaded, those that each process has."""
+        if self._inventory is None:
+            self._inventory = randomness.Inventory()
+        return self._inventory
 
     def _begin(self, seed: int) -> Optional[int]:
         """Put every declared source at the start of ``seed``'s streams; return what ``reset`` is given."""
-        assert self._inventory is not None
         if not self._reseeding:
             return None
         if self._clean_seed != seed:
-            self._inventory.reseed(seed)
+            self._known().reseed(seed)
             self._clean_seed = seed
         return seed
 
     def _need_world(self) -> Any:
         if self._world is None:
-            raise NoWorld("this template has no world object, only processes: drive them with exec()")
+            raise NoWorld("no world object is loaded; where processes are the world, drive them with exec()")
         self._clean_seed = None  # from here on the generators may be drawn from
         return self._world
 
@@ -125,6 +157,29 @@ def packed(value: Any) -> Answer:
     return {"value": codec.pack(value, blobs)}, blobs
 
 
+def build_in(folder: str, spec: Dict[str, Any]) -> Tuple[Any, randomness.Inventory]:
+    """Build a world whose code lies in a folder, and take stock of its generators.
+
+    A world that fails leaves no module behind that the next one would find in place of its own.
+
+    Raises:
+        Exception: See :func:`build`.
+    """
+    if folder != config.WORLD_FOLDER:  # the bake has closed that one
+        os.chmod(folder, 0o700)  # ground truth, and controllers run as another user
+    sys.path.insert(0, folder)
+    try:
+        world = build(spec)
+        randomness.refresh_entropy_users()  # what each fork renews is nothing to report
+        return world, randomness.Inventory(world, folder)
+    except BaseException:
+        sys.path.remove(folder)
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", "")).startswith(folder + os.sep):
+                del sys.modules[name]
+        raise
+
+
 def build(spec: Dict[str, Any]) -> Any:
     """Build the world that the template names.
 
@@ -164,7 +219,7 @@ def main(argv: List[str]) -> None:
     operations = {
         "world.load": host.load, "world.reseed": host.reseed, "world.reset": host.reset,
         "world.step": host.step, "world.sample": host.sample, "world.episode": host.episode,
-        "world.logs": host.logs,
+        "world.logs": host.logs, "world.status": host.status,
     }  # fmt: skip
     while True:
         frame = link.receive()

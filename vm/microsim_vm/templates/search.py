@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import microsim_vm
-from microsim_vm.errors import TemplateNotFoundError
+from microsim_vm.errors import TemplateError, TemplateNotFoundError
 from microsim_vm.templates.decode import nearest
 from microsim_vm.templates.spec import TEMPLATE_FILE
+from microsim_vm.templates.yaml import read
 
 
 class Found(NamedTuple):
@@ -68,7 +69,7 @@ def not_found(name: str, search: Sequence[Path]) -> TemplateNotFoundError:
     """Return the error that says which templates there are, and where they were looked for."""
     found = list_templates(search)
     near = nearest(name, (template.name for template in found))
-    lines = [f"{template.name}: {template.folder}" for template in found]
+    lines = [f"{template.name}: {template.folder}{_remark(template.folder)}" for template in found]
     for directory in search:
         if (directory / TEMPLATE_FILE).is_file():
             lines.append(f"{directory} is a template itself: search the folder above it")
@@ -83,6 +84,15 @@ def not_found(name: str, search: Sequence[Path]) -> TemplateNotFoundError:
         else f"write the name of a template, or of a folder with {TEMPLATE_FILE}",
         details="\n".join(lines),
     )
+
+
+def _remark(folder: Path) -> str:
+    """Say of a template that it has no world of its own, as far as its own file tells."""
+    try:
+        keys = read(folder / TEMPLATE_FILE).values.keys()
+    except TemplateError:
+        return ""
+    return "" if keys & {"world", "processes", "extends"} else " (no world of its own)"
 
 
 def absolute(path: Path) -> Path:

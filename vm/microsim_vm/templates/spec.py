@@ -193,6 +193,11 @@ class Template(Document, frozen=True, kw_only=True):
     world_folders: tuple[Path, ...]
 
     @property
+    def has_world(self) -> bool:
+        """False for a template that only boots, into which a world can be loaded later."""
+        return self.world is not None or bool(self.processes)
+
+    @property
     def lock_path(self) -> Path:
         """Where the bake records what it used."""
         return self.path.parent / LOCK_FILE
