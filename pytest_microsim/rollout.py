@@ -19,7 +19,9 @@ from .seeds import check_seed, seed_of_episode
 
 if TYPE_CHECKING:
     from microsim_vm.episode import Column, EpisodeRecord
-    from microsim_vm.machine import ExecResult, Filesystem, Machine
+    from microsim_vm.filesystem import Filesystem
+    from microsim_vm.guest import ExecResult
+    from microsim_vm.machine import Machine
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -222,7 +224,7 @@ class Rollout:
 
     @property
     def filesystem(self) -> Filesystem:
-        """The microVM's files: ``read``, ``write`` and ``list``. They are gone at the end of the test."""
+        """The microVM's files: ``read``, ``write``, ``listdir``, ``upload`` and more; gone at the end of the test."""
         return self.machine.filesystem
 
     @_raises_at_the_call

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
-from microsim_vm import episode, errors, machine, world
+from microsim_vm import episode, errors, filesystem, guest, machine, transfers, world
 from microsim_vm.templates import spec
 
 from pytest_microsim import errors as plugin_errors
@@ -40,7 +40,8 @@ Generated from the code by `scripts/generate_reference.py`; do not edit. The gui
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
 # What the plugin's users meet, in the order in which they meet it.
 USER_CLASSES = (rollout.Rollout, rollout.Episode, episode.Column)
-VM_CLASSES = (world.WarmWorld, machine.Machine, machine.Filesystem, machine.Entry, machine.ExecResult,
+VM_CLASSES = (world.WarmWorld, machine.Machine, guest.Guest, guest.ExecResult, guest.PartialOutput, guest.Terminal,
+              filesystem.Filesystem, filesystem.Stat, filesystem.Entry, transfers.Transfer,
               episode.EpisodeRecord)  # fmt: skip
 TEMPLATE_PARTS = {
     "base": spec.Base,

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 from hosting import REPOSITORY, Warmed
 from microsim_vm.episode import EpisodeRecord
-from microsim_vm.errors import AgentError, ChannelClosedError, ControllerError, ControllerTimeoutError, WorldError
+from microsim_vm.errors import (
+    AgentError,
+    ChannelClosedError,
+    CommandInterruptedError,
+    ControllerError,
+    ControllerTimeoutError,
+    WorldError,
+)
 from microsim_vm.machine import Machine
 from microsim_vm.world import Options, WarmWorld, warm
 from msgspec import structs
@@ -372,7 +379,7 @@ def test_hosts_killed_from_outside_are_told(world: WarmWorld) -> None:
         with pytest.raises(WorldError, match="killed by signal 9"):
             run(machine, GOOD)
         started = time.monotonic()
-        with pytest.raises(ChannelClosedError, match="the link to the guest was lost") as caught:
+        with pytest.raises(CommandInterruptedError, match="the link to the guest was lost") as caught:
             kill(machine, "agent")
         assert "the agent is gone" in caught.value.details, "the console's tail is missing"
         with pytest.raises(ChannelClosedError):

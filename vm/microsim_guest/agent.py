@@ -1,5 +1,6 @@
 """The agent: the guest's end of the channel. Routes requests, runs commands, adopts a fork."""
 
+import itertools
 import os
 import platform
 import socket
@@ -7,9 +8,9 @@ import subprocess
 import sys
 import threading
 import traceback
-from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
-from microsim_guest import commands, config, files, kernel, wire
+from microsim_guest import commands, config, files, hostlink, jobs, kernel, localsocket, terminal, wire
 
 PORT_NAME = "microsim.agent"
 Answer = Tuple[Dict[str, Any], List[bytes]]
@@ -26,41 +27,38 @@ def open_port() -> int:
 
 
 class Peer:
-    """The world host, as the agent sees it: requests go in, whole answer frames come back.
+    """The world host, as the agent sees it: requests go in, and each whole answer frame goes to who asked."""
 
-    ``own`` requests are the agent's; all other answers are passed on to the host as they are.
-    """
-
-    def __init__(
-        self, process: "subprocess.Popen[bytes]", sock: socket.socket, forward: Callable[[wire.Frame], None]
-    ) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", sock: socket.socket) -> None:
         self._process = process
         self._link = wire.SocketLink(sock)
-        self._forward = forward
-        self._own: Dict[str, List[Any]] = {}
-        self._passed_on: Set[Any] = set()
+        self._open: Dict[Any, Callable[[wire.Frame], None]] = {}
+        self._own_ids = itertools.count(1)
         self._send_lock = threading.Lock()
         threading.Thread(target=self._relay, daemon=True).start()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def send(self, header: Dict[str, Any], blobs: Tuple[bytes, ...] = ()) -> None:
-        """Pass one request on."""
+    def send(self, header: Dict[str, Any], blobs: Tuple[bytes, ...], reply: Callable[[wire.Frame], None]) -> None:
+        """Pass one request on; ``reply`` takes its answer, in the thread that all answers come through."""
         with self._send_lock:
-            self._passed_on.add(header["id"])
+            self._open[header["id"]] = reply
             try:
                 self._link.send(header, blobs)
             except OSError:
                 self._answer_for_the_dead()
 
-    def ask(self, op: str, args: Dict[str, Any]) -> Dict[str, Any]:
-        """Make a request of the agent's own and wait for the answer's header."""
-        slot: List[Any] = [threading.Event(), None]
-        request_id = "own-" + op
-        self._own[request_id] = slot
-        self.send({"id": request_id, "op": op, "args": args})
-        slot[0].wait()
-        header: Dict[str, Any] = slot[1].header
-        return header
+    def ask(self, op: str, args: Any, blobs: Tuple[bytes, ...] = ()) -> wire.Frame:
+        """Make a request from inside the guest and wait for its answer."""
+        answered = threading.Event()
+        answers: List[wire.Frame] = []
+
+        def take(frame: wire.Frame) -> None:
+            answers.append(frame)
+            answered.set()
+
+        self.send({"id": "own-{}".format(next(self._own_ids)), "op": op, "args": args}, blobs, take)
+        answered.wait()
+        return answers[0]
 
     def _watch(self) -> None:
         """Close the link when the process ends: one that the world forked may hold the other end open."""
@@ -78,32 +76,28 @@ class Peer:
             self._deliver(frame)
 
     def _deliver(self, frame: wire.Frame) -> None:
-        self._passed_on.discard(frame.header["id"])
-        own = self._own.pop(frame.header["id"], None)
-        if own is None:
-            self._forward(frame)
-        else:
-            own[1] = frame
-            own[0].set()
+        reply = self._open.pop(frame.header.get("id"), None)
+        if reply is not None:  # else it has been told of the world host's death already
+            reply(frame)
 
     def _answer_for_the_dead(self) -> None:
         """Answer every open request with an error: the world host crashed or was killed."""
         code = self._process.wait()
         how = "was killed by signal {}".format(-code) if code < 0 else "exited with {}".format(code)
         error = {"kind": "world", "message": "the world's process {}".format(how), "traceback": ""}
-        for request_id in list(self._passed_on):
+        for request_id in list(self._open):
             self._deliver(wire.Frame({"id": request_id, "error": error}, ()))
 
 
 class Agent:
     """Serves the host's requests, one thread for whatever may take long."""
 
-    def __init__(self, link: wire.FdLink) -> None:
+    def __init__(self, link: hostlink.HostLink) -> None:
         self._link = link
-        self._send_lock = threading.Lock()
         self._settings = config.load()
         self._env = config.environment(self._settings)
         self._world = self._start_hosts()
+        localsocket.listen(self._world.ask)
 
     def _start_hosts(self) -> Peer:
         """Start the world host and the controller host, joined by a socket pair."""
@@ -113,7 +107,7 @@ class Agent:
         self._controllers = self._start_host("microsim_guest.controllerhost", right.fileno())
         for sock in (theirs, left, right):
             sock.close()
-        return Peer(world, ours, self._pass_on)
+        return Peer(world, ours)
 
     def _start_host(self, module: str, *descriptors: int) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
@@ -131,27 +125,28 @@ class Agent:
             frame = self._link.receive()
             op = str(frame.header.get("op"))
             if op.startswith("world."):
-                self._world.send(frame.header, frame.blobs)
-            elif op == "exec":
-                threading.Thread(target=self._answer, args=(frame, self._exec), daemon=True).start()
+                self._world.send(frame.header, frame.blobs, self._pass_on)
+            elif op == "exec" or op == "terminal.run":
+                handler = self._exec if op == "exec" else self._run_terminal
+                threading.Thread(target=self._answer, args=(frame, handler), daemon=True).start()
+            elif op.startswith("files."):
+                threading.Thread(target=self._answer, args=(frame, self._files), daemon=True).start()
+            elif op == "quiesce":
+                self._quiesce(frame)
             else:
                 self._answer(frame, getattr(self, "_op_" + op.replace(".", "_"), self._unknown))
 
     def _answer(self, frame: wire.Frame, handler: Callable[[wire.Frame], Answer]) -> None:
         try:
             result, blobs = handler(frame)
-            self._send({"id": frame.header["id"], "ok": result}, blobs)
+            self._link.send({"id": frame.header["id"], "ok": result}, blobs)
         except Exception as error:
             header = wire.error_header(error, traceback.format_exc())
-            self._send({"id": frame.header.get("id"), "error": header})
-
-    def _send(self, header: Dict[str, Any], blobs: Sequence[bytes] = ()) -> None:
-        with self._send_lock:
-            self._link.send(header, blobs)
+            self._link.send({"id": frame.header.get("id"), "error": header})
 
     def _pass_on(self, frame: wire.Frame) -> None:
         header = {key: value for key, value in frame.header.items() if key != "blobs"}
-        self._send(header, list(frame.blobs))
+        self._link.send(header, list(frame.blobs))
 
     def _unknown(self, frame: wire.Frame) -> Answer:
         raise ValueError("unknown operation {!r}".format(frame.header.get("op")))
@@ -159,9 +154,21 @@ class Agent:
     def _op_ping(self, frame: wire.Frame) -> Answer:
         return {"kernel": platform.release(), "python": platform.python_version()}, []
 
-    def _op_quiesce(self, frame: wire.Frame) -> Answer:
-        """Leave nothing in flight: the answer to this is the last thing sent before the snapshot."""
-        os.sync()
+    def _quiesce(self, frame: wire.Frame) -> None:
+        """Leave nothing in flight: the answer to this is the last thing sent before the guest is copied."""
+        try:
+            self._link.quiesce(frame.header["id"], frame.header["args"]["flush_s"])
+        except hostlink.CannotQuiesce as error:
+            self._link.send({"id": frame.header["id"], "error": wire.error_header(error)})
+
+    def _op_resume(self, frame: wire.Frame) -> Answer:
+        """Do nothing: any request ends the silence."""
+        return {}, []
+
+    def _op_wake(self, frame: wire.Frame) -> Answer:
+        """Go on after hibernation: nothing is reseeded, but the wall clock has stood still."""
+        kernel.set_wall_clock(frame.header["args"]["wall_ns"])
+        kernel.add_entropy(frame.blobs[0])
         return {}, []
 
     def _op_adopt(self, frame: wire.Frame) -> Answer:
@@ -172,42 +179,54 @@ class Agent:
             kernel.add_entropy(frame.blobs[0])
         socket.sethostname(args["hostname"])
         self._env = config.environment(self._settings, args["seed"])
-        answer = self._world.ask("world.reseed", {"seed": args["seed"], "reseed": args["reseed"]})
+        answer = self._world.ask("world.reseed", {"seed": args["seed"], "reseed": args["reseed"]}).header
         if "error" in answer:
             raise RuntimeError("reseeding failed: {}".format(answer["error"]["message"]))
         return answer["ok"], []
 
     def _exec(self, frame: wire.Frame) -> Answer:
+        stdin = frame.blobs[0] if frame.blobs else b""
+        return commands.run(**frame.header["args"], env=self._env, stdin=stdin, emit=self._emitter(frame)), []
+
+    def _op_exec_cancel(self, frame: wire.Frame) -> Answer:
+        jobs.cancel(frame.header["args"]["token"])
+        return {}, []
+
+    def _emitter(self, frame: wire.Frame) -> Callable[[str, bytes], None]:
+        return lambda stream, data: self._link.send({"id": frame.header["id"], "event": stream}, [data])
+
+    def _op_terminal_open(self, frame: wire.Frame) -> Answer:
+        terminal.Terminal(**frame.header["args"], env=self._env)
+        return {}, []
+
+    def _run_terminal(self, frame: wire.Frame) -> Answer:
+        return terminal.find(frame.header["args"]["token"]).run(self._emitter(frame)), []
+
+    def _op_terminal_input(self, frame: wire.Frame) -> Answer:
+        terminal.find(frame.header["args"]["token"]).input(frame.blobs[0])
+        return {}, []
+
+    def _op_terminal_resize(self, frame: wire.Frame) -> Answer:
         args = frame.header["args"]
+        terminal.find(args["token"]).resize(args["rows"], args["columns"])
+        return {}, []
 
-        def emit(stream: str, data: bytes) -> None:
-            self._send({"id": frame.header["id"], "event": stream}, [data])
-
-        return commands.run(
-            frame.header["id"],
-            args["argv"],
-            env=dict(self._env, **args["env"]),
-            cwd=args["cwd"],
-            stdin=frame.blobs[0] if frame.blobs else b"",
-            timeout_s=args["timeout_s"],
-            output_bytes=args["output_bytes"],
-            emit=emit,
-        ), []
-
-    def _op_files_read(self, frame: wire.Frame) -> Answer:
-        return files.read(frame.header["args"]["path"])
-
-    def _op_files_write(self, frame: wire.Frame) -> Answer:
+    def _op_terminal_confirm(self, frame: wire.Frame) -> Answer:
         args = frame.header["args"]
-        return files.write(args["path"], frame.blobs[0], args["mode"]), []
+        terminal.find(args["token"]).confirm(args["size"])
+        return {}, []
 
-    def _op_files_list(self, frame: wire.Frame) -> Answer:
-        return files.listing(frame.header["args"]["path"]), []
+    def _op_terminal_close(self, frame: wire.Frame) -> Answer:
+        terminal.find(frame.header["args"]["token"]).close()
+        return {}, []
+
+    def _files(self, frame: wire.Frame) -> Answer:
+        return files.handle(str(frame.header["op"]), frame.header["args"], frame.blobs)
 
 
 def main() -> None:
     """Open the port and serve."""
-    agent = Agent(wire.FdLink(open_port()))
+    agent = Agent(hostlink.HostLink(open_port()))
     print("microsim: agent ready", flush=True)
     agent.serve()
 

@@ -1,23 +1,28 @@
-"""Run a command for the host: streamed output, a deadline, and no survivors."""
+"""Run a command for the host: streamed output, a deadline, and no survivors of it."""
 
+import array
+import fcntl
 import os
 import selectors
 import subprocess
+import termios
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from microsim_guest import kernel, wire
+from microsim_guest import accounts, jobs, wire
 
-MAX_PROCESSES = 4096
-DRAIN_S = 5.0  # how long to wait for the end of the pipes after everything has been killed
+WORKSPACE = "/workspace"
+DRAIN_S = 1.0  # how long to wait for the end of the pipes after everything has been killed
 
 
 def run(
-    serial: int,
+    token: str,
     argv: List[str],
     *,
     env: Dict[str, str],
+    extra_env: Dict[str, str],
     cwd: Optional[str],
+    user: Optional[str],
     stdin: bytes,
     timeout_s: float,
     output_bytes: int,
@@ -25,14 +30,16 @@ def run(
 ) -> Dict[str, Any]:
     """Run ``argv`` in a control group of its own and stream its output through ``emit(stream, data)``.
 
-    The command ends when its main process does or at the deadline; then everything it started is killed,
-    also what has detached itself into other sessions, so nothing keeps writing or holds the pipes.
+    The command ends when its main process does: what it left in the background runs on, and what that prints is
+    dropped. At the deadline everything it started is killed, also what has detached itself into other sessions.
 
     Args:
-        serial: Unique number.
+        token: The command's unique name, for :func:`microsim_guest.jobs.cancel`.
         argv: The command.
-        env: Its whole environment.
+        env: The environment that all processes have.
+        extra_env: What the caller adds to it.
         cwd: Its working directory; None for the workspace.
+        user: Name or number of the user it runs as; None for root.
         stdin: What it reads.
         timeout_s: Deadline in seconds.
         output_bytes: Bytes passed on of stdout, and as many of stderr; the rest is read and dropped.
@@ -41,27 +48,47 @@ def run(
     Returns:
         ``exit_code`` (negative signal number when killed), ``timed_out``, ``duration_ms``, and ``dropped``,
         the number of bytes not passed on.
+
+    Raises:
+        ValueError: The guest has no such user.
+        OSError: The command cannot be started.
     """
     started = time.monotonic()
-    group = kernel.ControlGroup("exec-{}".format(serial), pids_max=MAX_PROCESSES)
+    account = accounts.find(user) if user is not None else None
+    job = jobs.Job(token)
+
+    def enter() -> None:
+        job.enter()
+        if account is not None:
+            account.become()
+
+    pipes = None
     try:
         process = subprocess.Popen(
             argv,
-            env=env,
-            cwd=cwd or "/workspace",
+            env={**env, **(account.env if account is not None else {}), **extra_env},
+            cwd=cwd or WORKSPACE,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=group.enter,
+            preexec_fn=enter,
         )
-        with _Pipes(process, stdin, output_bytes, emit) as pipes:
+        pipes = _Pipes(process, stdin, output_bytes, emit)
+        try:
+            job.started()
             timed_out = not pipes.move_until_end(started + timeout_s)
-            group.kill()
-            pipes.drain(time.monotonic() + DRAIN_S)
+            if timed_out:
+                job.kill()
+                pipes.drain(time.monotonic() + DRAIN_S)
+            else:
+                pipes.take_what_is_there()
+        except BaseException:  # the host cannot be reached: nobody would ever end it
+            job.kill()
+            raise
         code = process.wait()
     finally:
-        group.close()
+        job.end(pipes.hand_over() if pipes is not None else [])
     return {
         "exit_code": code,
         "timed_out": timed_out,
@@ -84,17 +111,11 @@ class _Pipes:
         self._selector = selectors.DefaultSelector()
         for name in ("stdin", "stdout", "stderr"):
             stream = getattr(process, name)
-            os.set_blocking(stream.fileno(), False)
+            fd = os.dup(stream.fileno())
+            stream.close()
+            os.set_blocking(fd, False)
             event = selectors.EVENT_WRITE if name == "stdin" else selectors.EVENT_READ
-            self._selector.register(stream, event, name)
-
-    def __enter__(self) -> "_Pipes":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for key in list(self._selector.get_map().values()):
-            self._done(key)
-        self._selector.close()
+            self._selector.register(fd, event, name)
 
     def move_until_end(self, deadline: float) -> bool:
         """Move bytes until the main process ends; False when the deadline passes first."""
@@ -111,10 +132,33 @@ class _Pipes:
                     return False
         return True
 
+    def take_what_is_there(self) -> None:
+        """Read what is in the pipes now, and no more: something in the background may never stop writing."""
+        for key in list(self._selector.get_map().values()):
+            if key.data == "stdin":
+                continue
+            size = array.array("i", [0])
+            fcntl.ioctl(key.fd, termios.FIONREAD, size)
+            while size[0] > 0:
+                data = os.read(key.fd, min(size[0], wire.CHUNK))
+                size[0] -= len(data)
+                self._pass_on(key.data, data)
+
     def drain(self, deadline: float) -> None:
-        """Read what is left in the pipes once nobody writes any more."""
+        """Read to the end of the pipes, once nobody writes any more."""
         while self._selector.get_map() and time.monotonic() < deadline:
             self._move(0.05)
+
+    def hand_over(self) -> List[int]:
+        """Close all but the outputs that somebody still holds, and return those."""
+        held = []
+        for key in list(self._selector.get_map().values()):
+            if key.data == "stdin":
+                self._done(key)
+            else:
+                held.append(key.fd)
+        self._selector.close()
+        return [fd for fd in held if not _at_its_end(fd)]
 
     def _move(self, timeout: float) -> None:
         for key, _ in self._selector.select(timeout):
@@ -122,13 +166,17 @@ class _Pipes:
                 self._feed(key)
                 continue
             data = os.read(key.fd, wire.CHUNK)
-            if not data:
+            if data:
+                self._pass_on(key.data, data)
+            else:
                 self._done(key)
-            passed_on = data[: self._room[key.data]]
-            self._room[key.data] -= len(passed_on)
-            self.dropped += len(data) - len(passed_on)
-            if passed_on:
-                self._emit(key.data, passed_on)
+
+    def _pass_on(self, stream: str, data: bytes) -> None:
+        passed_on = data[: self._room[stream]]
+        self._room[stream] -= len(passed_on)
+        self.dropped += len(data) - len(passed_on)
+        if passed_on:
+            self._emit(stream, passed_on)
 
     def _feed(self, key: selectors.SelectorKey) -> None:
         try:
@@ -139,5 +187,16 @@ class _Pipes:
             self._done(key)
 
     def _done(self, key: selectors.SelectorKey) -> None:
-        self._selector.unregister(key.fileobj)
-        key.fileobj.close()  # type: ignore[union-attr]  # a pipe's file object, never a number
+        self._selector.unregister(key.fd)
+        os.close(key.fd)
+
+
+def _at_its_end(fd: int) -> bool:
+    """Tell whether nobody holds the other end of an output any more, and close it then."""
+    try:
+        ended = not os.read(fd, wire.CHUNK)
+    except BlockingIOError:
+        ended = False
+    if ended:
+        os.close(fd)
+    return ended

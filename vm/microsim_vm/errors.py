@@ -112,6 +112,18 @@ class AgentTimeoutError(AgentError):
     """The agent did not answer within the deadline."""
 
 
+class CommandInterruptedError(AgentError):
+    """A command did not reach its end: the guest died, or the link to it was lost, while it ran.
+
+    Attributes:
+        partial: What it had printed until then: ``stdout_bytes``, ``stderr_bytes``, and both as text.
+    """
+
+    def __init__(self, what: str, *, cause: str = "", hint: str = "", details: str = "", partial: Any = None) -> None:
+        super().__init__(what, cause=cause, hint=hint, details=details)
+        self.partial = partial
+
+
 class WorldError(AgentError):
     """The world raised in ``reset`` or ``step``; the details are the guest traceback."""
 
@@ -124,6 +136,10 @@ class ControllerTimeoutError(ControllerError):
     """The episode's wall-clock limit passed."""
 
 
+class TransferError(MicrosimError):
+    """An upload or download was refused: too large, no regular file, or on its way out of its folder."""
+
+
 class SeedError(MicrosimError):
     """Seeds that cannot be used: unordered, one-shot, negative, boolean, empty, or missing."""
 
@@ -132,7 +148,7 @@ class CommandFailedError(MicrosimError):
     """``exec(check=True)`` and the command did not exit with 0.
 
     Attributes:
-        result: The :class:`~microsim_vm.machine.ExecResult`.
+        result: The :class:`~microsim_vm.guest.ExecResult`.
     """
 
     def __init__(self, what: str, *, result: Any, details: str = "") -> None:

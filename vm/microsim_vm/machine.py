@@ -6,7 +6,6 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -16,88 +15,15 @@ from microsim_vm import episode
 from microsim_vm.agent import AgentClient
 from microsim_vm.engines.base import Vm
 from microsim_vm.episode import EpisodeRecord
-from microsim_vm.errors import AgentError, CommandFailedError, EngineError, SeedError
+from microsim_vm.errors import AgentError, EngineError, SeedError
+from microsim_vm.guest import ExecResult, Guest, TextTaker
 from microsim_vm.templates.spec import ControllerLimits
 
-MAX_OUTPUT = 16 << 20
 GRACE_S = 60.0  # how much longer the host waits than the guest's own limits
 WORLD_TIMEOUT_S = 300.0  # one reset or step of a world
 
 
-@dataclass(frozen=True)
-class ExecResult:
-    """A finished command.
-
-    Attributes:
-        exit_code: Its status; negative signal number when it was killed.
-        stdout_bytes: Output as it was, the first 16 MiB.
-        stderr_bytes: Likewise.
-        duration_ms: Wall-clock time in the guest, milliseconds.
-        timed_out: It was killed, with all it had started, because its time was over.
-        dropped_bytes: How much more output there was than is kept.
-    """
-
-    exit_code: int
-    stdout_bytes: bytes
-    stderr_bytes: bytes
-    duration_ms: float
-    timed_out: bool
-    dropped_bytes: int = 0
-
-    @property
-    def stdout(self) -> str:
-        """Output as text; bytes that are no UTF-8 are replaced."""
-        return self.stdout_bytes.decode("utf-8", "replace")
-
-    @property
-    def stderr(self) -> str:
-        """Error output as text; bytes that are no UTF-8 are replaced."""
-        return self.stderr_bytes.decode("utf-8", "replace")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One entry of a folder."""
-
-    name: str
-    size: int
-    is_dir: bool
-
-
-class Filesystem:
-    """The guest's files."""
-
-    def __init__(self, client: AgentClient) -> None:
-        self._client = client
-
-    def read(self, path: str) -> bytes:
-        """Return a regular file's bytes (128 MiB at most).
-
-        Raises:
-            AgentError: Missing, too large, or not a regular file.
-        """
-        return self._client.call("files.read", {"path": path}, timeout_s=120)[1][0]
-
-    def write(self, path: str, data: bytes | str, *, mode: int = 0o644) -> None:
-        """Write a whole file, creating its folders.
-
-        Raises:
-            AgentError: It cannot be written.
-        """
-        raw = data.encode() if isinstance(data, str) else bytes(data)
-        self._client.call("files.write", {"path": path, "mode": mode}, [raw], timeout_s=120)
-
-    def list(self, path: str) -> list[Entry]:
-        """Return a folder's entries, sorted by name.
-
-        Raises:
-            AgentError: Missing, or not a folder.
-        """
-        result, _ = self._client.call("files.list", {"path": path}, timeout_s=60)
-        return [Entry(*row) for row in result["entries"]]
-
-
-class Machine:
+class Machine(Guest):
     """One microVM, forked from a snapshot; a context manager that kills it at the end.
 
     Attributes:
@@ -119,12 +45,12 @@ class Machine:
         limits: ControllerLimits,
         branch: Callable[[int], list[Machine]] | None = None,
     ) -> None:
+        super().__init__(client)
         self.id = f"microsim-{uuid.uuid4().hex[:12]}"
         self.seed = seed
         self.timings: dict[str, float] = {}
         self.probes: dict[str, str] = {}
         self.findings: list[str] = []
-        self.filesystem = Filesystem(client)
         self.branches = 0
         self._vm = vm
         self._client = client
@@ -132,9 +58,10 @@ class Machine:
         self._branch = branch
         self._resources = contextlib.ExitStack()
 
-    def adopt(self, entropy: bytes, *, reseed: bool) -> None:
+    def adopt(self, entropy: bytes, *, reseed: bool, wall_clock: float | None = None) -> None:
         """Make the copy a guest of its own: entropy, wall clock, host name, seed. Before any user code."""
-        args = {"seed": self.seed, "reseed": reseed, "hostname": self.id, "wall_ns": time.time_ns()}
+        wall_ns = time.time_ns() if wall_clock is None else round(wall_clock * 1e9)
+        args = {"seed": self.seed, "reseed": reseed, "hostname": self.id, "wall_ns": wall_ns}
         answer, _ = self._client.call("adopt", args, [entropy], timeout_s=GRACE_S)
         self.probes = answer["probes"]
         self.findings = answer["findings"]
@@ -144,60 +71,14 @@ class Machine:
         self._resources = resources
 
     @property
+    def guest(self) -> tuple[Vm, AgentClient]:
+        """The guest as its engine sees it, and the client of its agent."""
+        return self._vm, self._client
+
+    @property
     def pid(self) -> int:
         """The engine's process on the host."""
         return self._vm.pid
-
-    def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        timeout_seconds: float = 60.0,
-        check: bool = False,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | str | None = None,
-    ) -> ExecResult:
-        """Run a command in the guest, as root, in ``/workspace``.
-
-        Args:
-            command: A line for ``/bin/sh -c``, or a list of words.
-            timeout_seconds: After that the command and all it started are killed.
-            check: Raise unless it exits with 0.
-            cwd: Another working directory.
-            env: Additional environment; EPISODE_SEED and PYTHONHASHSEED are set already.
-            stdin: What it reads.
-
-        Returns:
-            The result; output that came before a time-out is in it.
-
-        Raises:
-            CommandFailedError: ``check``, and the exit code is not 0.
-            AgentError: It could not be started, or the guest died.
-        """
-        output: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-
-        def keep(stream: str, data: bytes) -> None:
-            # The guest has the same limit; it is not to be trusted with our memory.
-            kept = output[stream]
-            kept += data[: MAX_OUTPUT - len(kept)]
-
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-        args = {"argv": argv, "cwd": cwd, "env": dict(env or {}), "timeout_s": timeout_seconds,
-                "output_bytes": MAX_OUTPUT}  # fmt: skip
-        raw = stdin.encode() if isinstance(stdin, str) else stdin
-        with self._timed("exec"):
-            answer, _ = self._client.call(
-                "exec", args, [raw] if raw else [], timeout_s=timeout_seconds + GRACE_S, on_event=keep
-            )
-        result = ExecResult(
-            answer["exit_code"], bytes(output["stdout"]), bytes(output["stderr"]), answer["duration_ms"],
-            answer["timed_out"], answer["dropped"],
-        )  # fmt: skip
-        if check and result.exit_code != 0:
-            what = f"timed out after {timeout_seconds:g} s" if result.timed_out else f"exited with {result.exit_code}"
-            raise CommandFailedError(f"{' '.join(argv)[:200]!r} {what}", result=result, details=result.stderr[-4000:])
-        return result
 
     def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the world with a seed (its own where none is given); return observation and info.
@@ -262,8 +143,8 @@ class Machine:
     def fork(self, n: int = 1) -> list[Machine]:
         """Fork this microVM as it is now: memory, files, processes, the episode under way.
 
-        It pauses for the copy and runs on. A running fork's memory is private, so it is copied whole, once for
-        all children; that takes seconds, where a fork of the warm world takes a fraction of one.
+        It pauses for the copy and runs on. Only the pages that it has written are copied, once, and put into each
+        child; all else the children share with the warm world, as every fork does.
 
         Args:
             n: How many children.
@@ -313,6 +194,10 @@ class Machine:
             return codec.unpack(result["value"], attached)
         except (ValueError, KeyError) as error:
             raise AgentError(f"{op}: the guest's answer is malformed: {error}") from None
+
+    def _run(self, command: str | Sequence[str], takers: Mapping[str, TextTaker] | None, **how: Any) -> ExecResult:
+        with self._timed("exec"):
+            return super()._run(command, takers, **how)
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:

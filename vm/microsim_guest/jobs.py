@@ -1,0 +1,111 @@
+"""Jobs: what the host starts in the guest, each in a control group of its own.
+
+A job is killed as a whole, by its group, however its processes have detached themselves. What still runs when
+its main process has ended by itself is left alone, and only looked after until it is gone.
+"""
+
+import collections
+import os
+import select
+import threading
+import time
+from typing import Deque, Dict, List
+
+from microsim_guest import kernel, wire
+
+MAX_PROCESSES = 4096
+
+_lock = threading.Lock()
+_running: Dict[str, "Job"] = {}
+# The cancellation of a command may overtake its start, which has a thread of its own.
+_overtaking: Deque[str] = collections.deque(maxlen=64)
+
+
+class Job:
+    """The control group of one command.
+
+    Args:
+        token: The command's unique name, chosen by the host: letters and digits.
+
+    Raises:
+        ValueError: The token is none, or it is in use.
+    """
+
+    def __init__(self, token: str) -> None:
+        if not token.isalnum():
+            raise ValueError("{!r} is no name for a command".format(token))
+        self._token = token
+        self._cancelled = False
+        with _lock:
+            if token in _running:
+                raise ValueError("a command called {} is running".format(token))
+            self._group = kernel.ControlGroup("exec-" + token, pids_max=MAX_PROCESSES)
+            _running[token] = self
+            self._cancelled = token in _overtaking
+
+    def enter(self) -> None:
+        """Move the calling process in; what it starts stays in."""
+        self._group.enter()
+
+    def started(self) -> None:
+        """Say that the main process is in; it is killed at once where it was cancelled meanwhile."""
+        if self._cancelled:
+            self._group.kill()
+
+    def kill(self) -> None:
+        """Kill all there is of it."""
+        self._cancelled = True
+        self._group.kill()
+
+    def end(self, pipes: List[int]) -> None:
+        """Give the job up: its main process has ended. What it left in the background runs on.
+
+        Args:
+            pipes: Descriptors that the rest may still write to. They are read, so that nobody there is killed
+                for writing to a pipe without a reader, and closed at their end; what is read is dropped.
+        """
+        with _lock:
+            del _running[self._token]
+        if pipes or not self._removed():
+            threading.Thread(target=self._look_after, args=(pipes,), daemon=True).start()
+
+    def _removed(self) -> bool:
+        try:
+            os.rmdir(self._group.path)
+        except OSError:
+            return False
+        return True
+
+    def _look_after(self, pipes: List[int]) -> None:
+        events = os.open(os.path.join(self._group.path, "cgroup.events"), os.O_RDONLY | os.O_CLOEXEC)
+        poll = select.poll()
+        poll.register(events, select.POLLPRI)
+        for fd in pipes:
+            poll.register(fd, select.POLLIN)
+        waiting = set(pipes)
+        while b"populated 1" in os.pread(events, 4096, 0) or waiting:
+            for fd, _ in poll.poll():
+                if fd in waiting and not _read_some(fd):
+                    poll.unregister(fd)
+                    waiting.remove(fd)
+                    os.close(fd)
+        os.close(events)
+        while not self._removed():  # the last of its processes is still being taken down
+            time.sleep(0.01)
+
+
+def _read_some(fd: int) -> bool:
+    try:
+        return bool(os.read(fd, wire.CHUNK))
+    except BlockingIOError:
+        return True
+
+
+def cancel(token: str) -> None:
+    """Kill a command, also one that is only about to start; one that has ended is none of our business."""
+    with _lock:
+        job = _running.get(token)
+        if job is None:
+            _overtaking.append(token)
+    if job is not None:
+        job.kill()

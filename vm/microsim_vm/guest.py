@@ -1,0 +1,376 @@
+"""What can be done in any guest that has an agent: commands, terminals, files."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol
+
+from microsim_vm.errors import (
+    AgentError,
+    AgentTimeoutError,
+    ChannelClosedError,
+    CommandFailedError,
+    CommandInterruptedError,
+)
+from microsim_vm.filesystem import Filesystem
+
+MAX_OUTPUT = 16 << 20
+GRACE_S = 30.0  # how much longer the host waits than the guest's own limit
+CONTROL_TIMEOUT_S = 10.0
+TERMINAL_S = 365 * 86400.0
+CONFIRM_BYTES = 64 << 10  # of a terminal's output; the guest sends four times as much before it waits
+
+
+class Caller(Protocol):
+    """The way to a guest's agent."""
+
+    def call(
+        self,
+        op: str,
+        args: dict[str, Any] | None = None,
+        blobs: Sequence[bytes] = (),
+        *,
+        timeout_s: float,
+        on_event: Callable[[str, bytes], None] | None = None,
+    ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        """Make one request and wait for its answer. See :meth:`microsim_vm.agent.AgentClient.call`."""
+        ...
+
+
+class _Output:
+    """Output as bytes, and as text."""
+
+    stdout_bytes: bytes
+    stderr_bytes: bytes
+
+    @property
+    def stdout(self) -> str:
+        """Output as text; bytes that are no UTF-8 are replaced."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        """Error output as text; bytes that are no UTF-8 are replaced."""
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class ExecResult(_Output):
+    """A finished command.
+
+    Attributes:
+        exit_code: Its status; negative signal number when it was killed.
+        stdout_bytes: Output as it was, the first 16 MiB.
+        stderr_bytes: Likewise.
+        duration_ms: Wall-clock time in the guest, milliseconds.
+        timed_out: It was killed, with all it had started, because its time was over.
+        dropped_bytes: How much more output there was than is kept.
+    """
+
+    exit_code: int
+    stdout_bytes: bytes
+    stderr_bytes: bytes
+    duration_ms: float
+    timed_out: bool
+    dropped_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class PartialOutput(_Output):
+    """What a command had printed when it was lost.
+
+    Attributes:
+        stdout_bytes: Output as it was, the first 16 MiB.
+        stderr_bytes: Likewise.
+    """
+
+    stdout_bytes: bytes
+    stderr_bytes: bytes
+
+
+class Guest:
+    """Commands, terminals and files in a guest.
+
+    Attributes:
+        filesystem: The guest's files.
+    """
+
+    def __init__(self, caller: Caller) -> None:
+        self.filesystem = Filesystem(caller)
+        self._caller = caller
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        timeout_seconds: float = 60.0,
+        check: bool = False,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: bytes | str | None = None,
+    ) -> ExecResult:
+        """Run a command in the guest, as root, in ``/workspace``.
+
+        It ends when its main process does. What it has left in the background runs on, without a time limit; what
+        that prints is dropped.
+
+        Args:
+            command: A line for ``/bin/sh -c``, or a list of words.
+            timeout_seconds: After that the command and all it started are killed.
+            check: Raise unless it exits with 0.
+            cwd: Another working directory.
+            env: Additional environment; EPISODE_SEED and PYTHONHASHSEED are set already.
+            user: Another user of the guest, by name or number; HOME and USER are set accordingly.
+            stdin: What it reads.
+
+        Returns:
+            The result; output that came before a time-out is in it.
+
+        Raises:
+            CommandFailedError: ``check``, and the exit code is not 0.
+            CommandInterruptedError: The guest died, or the link to it was lost, before the command's end.
+            AgentError: It could not be started.
+        """
+        result = self._run(command, None, timeout_seconds=timeout_seconds, cwd=cwd, env=env, user=user, stdin=stdin)
+        if check and result.exit_code != 0:
+            what = f"timed out after {timeout_seconds:g} s" if result.timed_out else f"exited with {result.exit_code}"
+            raise CommandFailedError(f"{_shown(command)} {what}", result=result, details=result.stderr[-4000:])
+        return result
+
+    def exec_stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        on_stdout: Callable[[str], None] | None = None,
+        on_stderr: Callable[[str], None] | None = None,
+        timeout_seconds: float = 60.0,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: bytes | str | None = None,
+    ) -> ExecResult:
+        """Run a command like :meth:`exec`, and hand its output out as it arrives.
+
+        An exception from a callback, and Ctrl-C, kill the command.
+
+        Args:
+            command: A line for ``/bin/sh -c``, or a list of words.
+            on_stdout: Takes text; a character is never split, and bytes that are no UTF-8 are replaced.
+            on_stderr: Likewise.
+            timeout_seconds: After that the command and all it started are killed.
+            cwd: Another working directory.
+            env: Additional environment.
+            user: Another user of the guest, by name or number.
+            stdin: What it reads.
+
+        Returns:
+            The result, with all of the output as bytes (16 MiB of each stream at most, also for the callbacks).
+
+        Raises:
+            CommandInterruptedError: The guest died, or the link to it was lost, before the command's end.
+            AgentError: It could not be started.
+        """
+        takers = {"stdout": TextTaker(on_stdout), "stderr": TextTaker(on_stderr)}
+        result = self._run(command, takers, timeout_seconds=timeout_seconds, cwd=cwd, env=env, user=user, stdin=stdin)
+        for taker in takers.values():
+            taker(b"", final=True)
+        return result
+
+    def terminal(
+        self,
+        command: str | Sequence[str] | None = None,
+        *,
+        rows: int = 24,
+        columns: int = 80,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+    ) -> Terminal:
+        """Start a command on a terminal of its own in the guest; see :class:`Terminal`.
+
+        Args:
+            command: A line for ``/bin/sh -c``, or a list of words; None for an interactive shell.
+            rows: Height in characters.
+            columns: Width in characters.
+            env: Additional environment, such as TERM.
+            user: Another user of the guest, by name or number.
+
+        Raises:
+            AgentError: It could not be started.
+        """
+        token = uuid.uuid4().hex
+        args = {"token": token, "argv": None if command is None else _argv(command), "extra_env": dict(env or {}),
+                "user": user, "rows": rows, "columns": columns}  # fmt: skip
+        self._caller.call("terminal.open", args, timeout_s=GRACE_S)
+        return Terminal(self._caller, token)
+
+    def _run(
+        self,
+        command: str | Sequence[str],
+        takers: Mapping[str, TextTaker] | None,
+        *,
+        timeout_seconds: float,
+        cwd: str | None,
+        env: Mapping[str, str] | None,
+        user: str | None,
+        stdin: bytes | str | None,
+    ) -> ExecResult:
+        output = {"stdout": bytearray(), "stderr": bytearray()}
+
+        def keep(stream: str, data: bytes) -> None:
+            kept = output.get(stream)
+            if kept is None:
+                return
+            # The guest has the same limit; it is not to be trusted with our memory.
+            data = data[: MAX_OUTPUT - len(kept)]
+            kept += data
+            if takers is not None:
+                takers[stream](data)
+
+        token = uuid.uuid4().hex
+        args = {"token": token, "argv": _argv(command), "cwd": cwd, "extra_env": dict(env or {}), "user": user,
+                "timeout_s": timeout_seconds, "output_bytes": MAX_OUTPUT}  # fmt: skip
+        raw = stdin.encode() if isinstance(stdin, str) else stdin
+        try:
+            answer, _ = self._caller.call(
+                "exec", args, [raw] if raw else [], timeout_s=timeout_seconds + GRACE_S, on_event=keep
+            )
+        except BaseException as error:  # Ctrl-C above all: nobody would wait for the command any more
+            self._cancel(token)
+            if isinstance(error, ChannelClosedError | AgentTimeoutError):
+                partial = PartialOutput(bytes(output["stdout"]), bytes(output["stderr"]))
+                raise _interrupted(_shown(command), error, partial) from error
+            raise
+        try:
+            return ExecResult(
+                exit_code=int(answer["exit_code"]),
+                stdout_bytes=bytes(output["stdout"]),
+                stderr_bytes=bytes(output["stderr"]),
+                duration_ms=float(answer["duration_ms"]),
+                timed_out=bool(answer["timed_out"]),
+                dropped_bytes=int(answer["dropped"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise AgentError(f"exec: the guest's answer is malformed: {error!r}") from None
+
+    def _cancel(self, token: str) -> None:
+        with contextlib.suppress(AgentError):
+            self._caller.call("exec.cancel", {"token": token}, timeout_s=CONTROL_TIMEOUT_S)
+
+
+class Terminal:
+    """A command on a terminal in the guest, as made by :meth:`Guest.terminal`; a context manager that closes it.
+
+    One thread is in :meth:`run`; any other may :meth:`write`, :meth:`resize` and :meth:`close` meanwhile.
+    """
+
+    def __init__(self, caller: Caller, token: str) -> None:
+        self._caller = caller
+        self._token = token
+        self._ended = threading.Event()
+
+    def write(self, data: bytes) -> None:
+        """Type.
+
+        Raises:
+            AgentError: The command has ended, or leaves more than 1 MiB unread.
+        """
+        self._control("terminal.input", {}, data)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Change the size, in characters.
+
+        Raises:
+            AgentError: The command has ended.
+        """
+        self._control("terminal.resize", {"rows": rows, "columns": columns})
+
+    def run(self, on_output: Callable[[bytes], None]) -> int:
+        """Hand out what the terminal shows until the command ends; a slow callback slows the command down.
+
+        Args:
+            on_output: Takes the bytes, escape sequences and all.
+
+        Returns:
+            The exit code; negative signal number when the command was killed.
+
+        Raises:
+            CommandInterruptedError: The guest died, or the link to it was lost, before the command's end.
+            AgentError: It has ended before, or is being run already.
+        """
+        unconfirmed = 0
+
+        def take(_: str, data: bytes) -> None:
+            nonlocal unconfirmed
+            on_output(data)
+            unconfirmed += len(data)
+            if unconfirmed >= CONFIRM_BYTES:
+                confirmed, unconfirmed = unconfirmed, 0
+                with contextlib.suppress(AgentError):  # it may have ended, and this be the last of its output
+                    self._control("terminal.confirm", {"size": confirmed})
+
+        try:
+            answer, _ = self._caller.call("terminal.run", {"token": self._token}, timeout_s=TERMINAL_S, on_event=take)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, ChannelClosedError | AgentTimeoutError):
+                raise _interrupted("the terminal", error, PartialOutput(b"", b"")) from error
+            raise
+        self._ended.set()
+        return int(answer["exit_code"])
+
+    def close(self) -> None:
+        """Kill the command and all it started; may be called again."""
+        if not self._ended.is_set():
+            self._ended.set()
+            with contextlib.suppress(AgentError):  # it has ended by itself, or the guest has
+                self._control("terminal.close", {})
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _control(self, op: str, args: dict[str, Any], *blobs: bytes) -> None:
+        self._caller.call(op, {"token": self._token, **args}, blobs, timeout_s=CONTROL_TIMEOUT_S)
+
+
+class TextTaker:
+    """Decodes one stream for a callback."""
+
+    def __init__(self, taker: Callable[[str], None] | None) -> None:
+        self._taker = taker
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def __call__(self, data: bytes, *, final: bool = False) -> None:
+        """Hand on what is complete; with ``final`` all of it."""
+        text = self._decoder.decode(data, final)
+        if text and self._taker is not None:
+            self._taker(text)
+
+
+def _interrupted(what: str, error: AgentError, partial: PartialOutput) -> CommandInterruptedError:
+    return CommandInterruptedError(
+        f"{what} was interrupted: {error.what}",
+        cause=error.cause,
+        hint=error.hint,
+        details=error.details,
+        partial=partial,
+    )
+
+
+def _argv(command: str | Sequence[str]) -> list[str]:
+    return ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+
+
+def _shown(command: str | Sequence[str]) -> str:
+    return repr(" ".join(_argv(command))[:200])
