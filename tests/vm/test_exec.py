@@ -181,6 +181,17 @@ def test_ctrl_c_kills_the_command(machine: Machine) -> None:
     _assert_it_stopped(machine)
 
 
+def test_a_cancellation_may_overtake_its_command(machine: Machine) -> None:
+    args = {"argv": ["sleep", "60"], "cwd": None, "extra_env": {}, "user": None, "timeout_s": 60, "output_bytes": 0}
+    machine._caller.call("exec.cancel", {"token": "overtaken"}, timeout_s=10)
+    answer, _ = machine._caller.call("exec", {**args, "token": "overtaken"}, timeout_s=10)
+    assert answer["exit_code"] == -9
+    machine._caller.call("exec.cancel", {"token": "neverseen"}, timeout_s=10)
+    with pytest.raises(AgentError, match="is no name for a command"):
+        machine._caller.call("exec", {**args, "token": "../x"}, timeout_s=10)
+    _assert_no_group_is_left(machine)
+
+
 def test_another_user(machine: Machine) -> None:
     show = "id -u; id -g; id -G; echo $HOME $USER $LOGNAME"
     machine.exec(

@@ -14,6 +14,7 @@ from typing import Deque, Dict, List
 from microsim_guest import kernel, wire
 
 MAX_PROCESSES = 4096
+PAUSE_S = 0.01  # between two looks at what the background prints: a flood of it must not cost the world its time
 
 _lock = threading.Lock()
 _running: Dict[str, "Job"] = {}
@@ -89,6 +90,7 @@ class Job:
                     poll.unregister(fd)
                     waiting.remove(fd)
                     os.close(fd)
+            time.sleep(PAUSE_S)
         os.close(events)
         while not self._removed():  # the last of its processes is still being taken down
             time.sleep(0.01)
