@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from microsim_vm.errors import MicrosimError
+from microsim_vm.errors import MicrosimError, TemplateError
 
-from .errors import NoWorldError
 from .options import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -62,8 +61,7 @@ class Run:
         """Find and read a world's template; nothing is built or started.
 
         Raises:
-            TemplateError: If there is none of that name, or it cannot be used as written.
-            NoWorldError: If it has no world of its own.
+            TemplateError: If there is none of that name, it cannot be used as written, or has no world of its own.
         """
         if name not in self._templates:
             from microsim_vm.templates import find_template, search_path
@@ -104,8 +102,8 @@ class Run:
 def _with_world(template: Template) -> Template:
     if template.has_world:
         return template
-    raise NoWorldError(
-        f"{template.path}: the template {template.name!r} has no world of its own, and there is nothing in it to test",
+    raise TemplateError(
+        f"{template.path}:1: the template {template.name!r} has no world of its own, and nothing in it to test",
         hint="choose a template with world or processes in it, or extend this one and add them; "
         "a Sandbox can be created from it as it is",
     )

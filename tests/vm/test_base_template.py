@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import json
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from hosting import REPOSITORY, Warmed
+from microsim_guest import simctl
 from microsim_vm.machine import ExecResult, Machine
 from microsim_vm.templates import find_template
 
@@ -21,6 +23,26 @@ BALANCE = (REPOSITORY / "example_tests/controllers/balance.py").read_bytes()
 ROLLOUT = "bash /opt/sim/rollout.sh"
 RAISES = b"def act(observation):\n    raise RuntimeError('no idea')\n"
 HANGS = b"import time\ndef act(observation):\n    time.sleep(600)\n"
+ODD_WORLD = """
+class Odd:
+    def reset(self, seed=None, options=None):
+        self.seed = seed
+        return self.observe(), {}
+
+    def observe(self):
+        return {"height": float("nan"), "image": [[0.25] * 100] * 100}
+
+    def step(self, action):
+        if self.seed == 1:
+            raise OverflowError("through the floor")
+        return self.observe(), 1.0, False, False, {}
+
+    def metrics(self):
+        return {"height": float("nan")}
+
+def make():
+    return Odd()
+"""
 TRIES_THE_SOCKET = b"""
 import os, socket
 
@@ -127,7 +149,7 @@ def test_the_same_seed_writes_the_same_bytes_in_every_fork(parent: Machine) -> N
 def test_a_fork_has_a_seed_without_being_told(child: Machine) -> None:
     child.exec(ROLLOUT, env={"MAX_STEPS": "5"}, check=True)
     assert lines_of(child, child.seed)[-1]["seed"] == child.seed
-    assert [entry.name for entry in child.filesystem.list("/data/episodes")] == [f"{child.seed}.jsonl"]
+    assert child.exec("ls -A /data/episodes").stdout == f"{child.seed}.jsonl\n"
 
 
 def test_a_failed_controller_is_told_on_stderr_and_in_the_summary(child: Machine) -> None:
@@ -188,6 +210,30 @@ def test_a_world_that_fails_leaves_room_for_another(warmed: Warmed) -> None:
         assert len(lines_of(machine, 8)) == 4
 
 
+def test_a_world_that_raises_fails_the_episode_alone(warmed: Warmed) -> None:
+    with warmed("base").fork(4) as machine:
+        machine.filesystem.write("/opt/sim/worlds/odd/world.json", '{"factory": "world:make"}')
+        machine.filesystem.write("/opt/sim/worlds/odd/world.py", ODD_WORLD)
+        machine.exec("bash /opt/sim/warmup.sh --world odd", check=True)
+        machine.filesystem.write("/workspace/controller.py", "def act(observation):\n    return 0.5\n")
+        result = machine.exec(f"EPISODE_SEED=1 {ROLLOUT}")
+        assert result.exit_code == 1
+        assert result.stderr.endswith("rollout.sh: seed 1: OverflowError: through the floor\n")
+        assert [line["error"] for line in lines_of(machine, 1)] == ["OverflowError: through the floor"]
+
+        machine.exec(f"EPISODE_SEED=2 MAX_STEPS=2 {ROLLOUT}", check=True)
+        first, _, summary = lines_of(machine, 2)
+        assert first["observation.height"] == summary["metrics"]["height"] == "nan"  # JSON has no NaN
+        assert first["observation.image"].keys() == {"shape", "sha256"}
+
+
+def test_the_lines_of_an_episode_are_bounded() -> None:
+    numbers = array.array("d", [1 / 3 + step for step in range(512)]).tobytes() * 4000
+    lines = list(simctl.step_lines([({"name": "observation", "dtype": "<f8", "shape": [4000, 512]}, numbers)], 4000))
+    assert 0.99 < sum(map(len, lines)) / simctl.MAX_STEPS_BYTES <= 1.0
+    assert json.loads(lines[-1])["step"] == len(lines) - 1 < 3999
+
+
 def test_the_worlds_in_it_are_those_of_the_shipped_templates(templates: list[Path]) -> None:
     for folder in (REPOSITORY / "templates/base/sim/worlds").iterdir():
         template = find_template(folder.name, templates)
@@ -199,7 +245,7 @@ def test_the_worlds_in_it_are_those_of_the_shipped_templates(templates: list[Pat
         base = find_template("base", templates)
         assert set(template.python.requirements) <= set(base.python.requirements)
         assert template.env.items() <= base.env.items()
-        placed = {entry.source.name for entry in base.files if entry.source.parent == template.path.parent}
+        placed = {entry.source.name for entry in base.files if entry.source.resolve().parent == template.path.parent}
         assert placed == {path.name for path in template.path.parent.glob("*.py")}
 
 
