@@ -12,6 +12,7 @@ need() { command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || missing="$m
 need qemu-system-x86_64 qemu-system-x86
 need mmdebstrap mmdebstrap
 need mkfs.erofs erofs-utils
+need mkfs.ext4 e2fsprogs
 need cpio cpio
 need dpkg-deb dpkg
 need setpriv util-linux

@@ -171,6 +171,12 @@ class Agent:
         kernel.add_entropy(frame.blobs[0])
         return {}, []
 
+    def _op_mount(self, frame: wire.Frame) -> Answer:
+        """Mount the sandbox's volumes."""
+        for each in frame.header["args"]["mounts"]:
+            kernel.mount_disk(each["disk"], each["path"], each["read_only"])
+        return {}, []
+
     def _op_adopt(self, frame: wire.Frame) -> Answer:
         """Turn the copy of a snapshot into a rollout of its own, before any user code runs."""
         args = frame.header["args"]

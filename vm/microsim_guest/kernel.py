@@ -16,6 +16,7 @@ IFF_UP, IFF_LOOPBACK, IFF_RUNNING, IFF_MULTICAST = 0x1, 0x8, 0x40, 0x1000
 RTF_UP = 0x1
 CGROUP_ROOT = "/sys/fs/cgroup"
 PR_SET_NO_NEW_PRIVS = 38
+MS_RDONLY = 1
 RB_AUTOBOOT = 0x01234567
 
 # Whom the kernel kills first when the guest runs out of memory: user code, then the world, never the agent.
@@ -66,6 +67,20 @@ def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -
     if libc.mount(source.encode(), target.encode(), kind.encode(), flags, data.encode()) != 0:
         code = ctypes.get_errno()
         raise OSError(code, "mount {} on {}: {}".format(kind, target, os.strerror(code)))
+
+
+def mount_disk(serial: str, target: str, read_only: bool) -> None:
+    """Mount the ext4 file system on the disk with this serial number."""
+    for name in os.listdir("/sys/block"):
+        try:
+            with open("/sys/block/{}/serial".format(name)) as file:
+                found = file.read().strip()
+        except OSError:
+            continue
+        if found == serial:
+            mount("/dev/" + name, target, "ext4", MS_RDONLY if read_only else 0)
+            return
+    raise FileNotFoundError("no disk is called {}".format(serial))
 
 
 def set_oom_score(score: int) -> None:

@@ -10,11 +10,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from microsim_guest import wire
 
-from microsim_vm.engines.base import Vm
 from microsim_vm.errors import (
     AgentError,
     AgentTimeoutError,
@@ -31,6 +30,20 @@ FLUSH_S = 20.0  # how long a guest may take to write its files out before it is 
 LOOK_S = 2.0  # how often a waiting call looks whether the guest still lives
 
 
+class Channeled(Protocol):
+    """What a client needs of a guest."""
+
+    @property
+    def channel(self) -> socket.socket:
+        """The host's end of the agent's channel."""
+
+    def alive(self) -> bool:
+        """Tell whether anybody will answer."""
+
+    def console(self) -> str:
+        """Return the tail of the guest's console."""
+
+
 class AgentClient:
     """Talks to one guest's agent; any number of threads may call at the same time.
 
@@ -38,7 +51,7 @@ class AgentClient:
         vm: The guest; its channel is closed by :meth:`close`.
     """
 
-    def __init__(self, vm: Vm) -> None:
+    def __init__(self, vm: Channeled) -> None:
         self._vm = vm
         self._channel = vm.channel
         # A fork's agent still holds answers for its parent's host; no number of ours may be one of theirs.
@@ -102,7 +115,7 @@ class AgentClient:
                 if frame is None:
                     raise self._gone(op)
                 if "event" not in frame.header:
-                    return _result(op, frame)
+                    return self._result(op, frame)
                 if on_event is not None:
                     on_event(frame.header["event"], frame.blobs[0])
         finally:
@@ -141,6 +154,13 @@ class AgentClient:
             self._channel.shutdown(socket.SHUT_RDWR)
         self._channel.close()
 
+    def _result(self, op: str, frame: wire.Frame) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        error = frame.header.get("error")
+        if error is None:
+            return frame.header.get("ok", {}), frame.blobs
+        kind = _KINDS.get(str(error.get("kind")), AgentError)
+        raise kind(f"{op}: {error.get('message')}", details=str(error.get("traceback", "")))
+
     def _send(self, data: bytes) -> None:
         try:
             with self._send_lock:
@@ -173,11 +193,3 @@ class AgentClient:
 
     def _console_tail(self) -> str:
         return "\n".join(self._vm.console().splitlines()[-40:])
-
-
-def _result(op: str, frame: wire.Frame) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-    error = frame.header.get("error")
-    if error is None:
-        return frame.header.get("ok", {}), frame.blobs
-    kind = _KINDS.get(str(error.get("kind")), AgentError)
-    raise kind(f"{op}: {error.get('message')}", details=str(error.get("traceback", "")))

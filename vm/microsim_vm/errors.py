@@ -41,6 +41,12 @@ class MicrosimError(Exception):
         return (_rebuild, (type(self), self.__dict__.copy()))
 
 
+def rebuilt(kind: str, state: dict[str, Any]) -> MicrosimError:
+    """Return an error that another process raised, from its class's name and its attributes."""
+    found = globals().get(kind)
+    return _rebuild(found if isinstance(found, type) and issubclass(found, MicrosimError) else MicrosimError, state)
+
+
 def _rebuild(kind: type[MicrosimError], state: dict[str, Any]) -> MicrosimError:
     error = kind.__new__(kind)
     Exception.__init__(error, state["what"])
@@ -77,7 +83,11 @@ class EngineError(MicrosimError):
 
 
 class EngineUnavailableError(EngineError):
-    """The engine, accelerator or isolation level that was asked for does not work on this machine."""
+    """The engine or accelerator that was asked for does not work on this machine."""
+
+
+class IsolationError(EngineUnavailableError):
+    """The strongest isolation that works on this machine is weaker than the least that was asked for."""
 
 
 class BootError(EngineError):
@@ -96,8 +106,40 @@ class NoSpaceError(SnapshotError):
     """Not enough room for a snapshot; the message says need, have and path."""
 
 
-class MemoryBudgetError(MicrosimError):
+class SnapshotMismatchError(SnapshotError):
+    """A snapshot was made by another engine, on another processor or with another kernel than there is here."""
+
+
+class CapacityError(MicrosimError):
+    """The host has no room for one more guest."""
+
+
+class MemoryBudgetError(CapacityError):
     """A fork waited for memory and did not get it in time."""
+
+
+class SandboxError(MicrosimError):
+    """A sandbox could not do what was asked of it."""
+
+
+class SandboxNotFoundError(SandboxError):
+    """There is no such sandbox, or not any more; the message lists those that there are."""
+
+
+class SandboxGoneError(SandboxNotFoundError):
+    """The sandbox was ended, hibernated or handed on before the request reached it."""
+
+
+class VolumeError(MicrosimError):
+    """A volume cannot be made, found or mounted."""
+
+
+class VolumeBusyError(VolumeError):
+    """Another sandbox holds the volume; the message names it."""
+
+
+class SandboxStateError(SandboxError):
+    """The sandbox is paused, or belongs to a process that does not answer."""
 
 
 class AgentError(MicrosimError):

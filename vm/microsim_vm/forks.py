@@ -38,11 +38,13 @@ class Forker:
     boot: Boot
     cache: Cache
 
-    def fork(self, folder: Path, seed: int, *, reseed: bool = True, wall_clock: float | None = None) -> Machine:
+    def fork(
+        self, folder: Path, seed: int, *, reseed: bool = True, wall_clock: float | None = None, name: str = ""
+    ) -> Machine:
         """Start a microVM from the snapshot in a folder. See :meth:`microsim_vm.world.WarmWorld.fork`."""
         seed = checked(seed)
         with self.started(folder, f"{self.name} seed {seed}") as (vm, client, stack):
-            machine = self.machine(vm, client, seed)
+            machine = self.machine(vm, client, seed, name)
             answered = time.monotonic()
             machine.adopt(os.urandom(ENTROPY_BYTES), reseed=reseed, wall_clock=wall_clock)
             now = time.monotonic()
@@ -64,9 +66,11 @@ class Forker:
             stack.callback(client.close)
             yield vm, client, stack
 
-    def machine(self, vm: Vm, client: AgentClient, seed: int) -> Machine:
+    def machine(self, vm: Vm, client: AgentClient, seed: int, name: str = "") -> Machine:
         """Return a running guest as a machine that can be forked."""
-        machine = Machine(vm, client, seed=seed, limits=self.limits, branch=lambda n: self._branch(machine, n))
+        machine = Machine(
+            vm, client, seed=seed, limits=self.limits, name=name, branch=lambda n: self._branch(machine, n)
+        )
         return machine
 
     def copy(self, vm: Vm, client: AgentClient, folder: Path) -> None:

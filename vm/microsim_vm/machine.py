@@ -43,10 +43,11 @@ class Machine(Guest):
         *,
         seed: int,
         limits: ControllerLimits,
+        name: str = "",
         branch: Callable[[int], list[Machine]] | None = None,
     ) -> None:
         super().__init__(client)
-        self.id = f"microsim-{uuid.uuid4().hex[:12]}"
+        self.id = name or f"microsim-{uuid.uuid4().hex[:12]}"
         self.seed = seed
         self.timings: dict[str, float] = {}
         self.probes: dict[str, str] = {}

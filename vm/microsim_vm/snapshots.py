@@ -111,10 +111,10 @@ def load(cache: Cache, key: str) -> Snapshot | None:
     folder = cache.folder("snapshots") / key
     try:
         manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Manifest)
-        if manifest.boot != owner.boot_id() or any(
-            _touched(folder / name, record) for name, record in manifest.files.items()
-        ):
-            manifest = _check_contents(folder, manifest)
+        checked = checked_files(folder, manifest.files, manifest.boot)
+        if (checked, owner.boot_id()) != (manifest.files, manifest.boot):
+            manifest = msgspec.structs.replace(manifest, boot=owner.boot_id(), files=checked)
+            digests.write_atomically(folder / "manifest.json", msgspec.json.encode(manifest))
     except (OSError, msgspec.DecodeError, ValueError):
         shutil.rmtree(folder, ignore_errors=True)
         return None
@@ -140,19 +140,25 @@ def use(snapshot: Snapshot) -> None:
         ) from None
 
 
+def checked_files(folder: Path, files: dict[str, FileRecord], boot: str) -> dict[str, FileRecord]:
+    """Return the files' records as they are now, or refuse files that are not as they were written.
+
+    Raises:
+        OSError: A file is gone.
+        ValueError: A file is not what was written.
+    """
+    if boot == owner.boot_id() and not any(_touched(folder / name, record) for name, record in files.items()):
+        return files
+    fresh = {name: FileRecord.of(folder / name) for name in files}
+    for name, record in files.items():
+        if (fresh[name].size, fresh[name].sha256) != (record.size, record.sha256):
+            raise ValueError(f"{name} is not what was written")
+    return fresh
+
+
 def _touched(path: Path, record: FileRecord) -> bool:
     info = path.stat()
     return (info.st_size, info.st_mtime_ns) != (record.size, record.mtime_ns)
-
-
-def _check_contents(folder: Path, manifest: Manifest) -> Manifest:
-    fresh = {name: FileRecord.of(folder / name) for name in manifest.files}
-    for name, record in manifest.files.items():
-        if (fresh[name].size, fresh[name].sha256) != (record.size, record.sha256):
-            raise ValueError(f"{name} is not what was written")
-    checked = msgspec.structs.replace(manifest, boot=owner.boot_id(), files=fresh)
-    digests.write_atomically(folder / "manifest.json", msgspec.json.encode(checked))
-    return checked
 
 
 def seal(cache: Cache, staging: Path, manifest: Manifest, names: tuple[str, ...]) -> Snapshot:

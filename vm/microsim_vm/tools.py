@@ -22,10 +22,12 @@ PACKAGES = {
     "mmdebstrap": "mmdebstrap",
     "newuidmap": "uidmap",
     "mkfs.erofs": "erofs-utils",
+    "mkfs.ext4": "e2fsprogs",
     "fsck.erofs": "erofs-utils",
     "dpkg-deb": "dpkg",
     "cpio": "cpio",
     "setpriv": "util-linux",
+    "setsid": "util-linux",
     "unshare": "util-linux",
     "apt-get": "apt",
 }

@@ -97,7 +97,7 @@ def loaded(
     """
     boot = snapshots.boot_of(image, template.machine)
     with booted(boot, engine, folder, f"warm-up of {template.name}", progress) as (vm, client, boot_ms):
-        answer = _load_world(template, vm, client, progress)
+        answer = load_world(template, vm, client, progress)
         warmup = WarmUp(boot_ms, answer["load_ms"], answer["findings"], answer["sources"], answer["versions"])
         with client.quiesced():
             yield vm, client, warmup
@@ -146,7 +146,12 @@ def _wait_for_agent(vm: Vm, client: AgentClient) -> None:
             raise BootError("the guest died while booting", cause=error.what, details=_tail(vm)) from None
 
 
-def _load_world(template: Template, vm: Vm, client: AgentClient, progress: Progress) -> dict[str, Any]:
+def load_world(template: Template, vm: Vm, client: AgentClient, progress: Progress) -> dict[str, Any]:
+    """Load a booted guest's world and return what the guest says of it.
+
+    Raises:
+        WarmUpError: It cannot be loaded, or not in time.
+    """
     limit = template.warmup_timeout_s
     # Without a world there is nothing to load; the guest still takes stock of its generators.
     loading = tools.ticking(f"loading {template.name}", progress) if template.has_world else contextlib.nullcontext()

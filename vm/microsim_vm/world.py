@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from microsim_vm import runtime, snapshots, warmup
+from microsim_vm import reaper, snapshots, warmup
 from microsim_vm.cache import Cache
 from microsim_vm.engines import select
 from microsim_vm.engines.base import Boot
@@ -60,6 +60,7 @@ class WarmWorld:
         reused: The snapshot was there already; nothing was booted.
         engine_line: Engine, accelerator, isolation, and why.
         findings: Generators that every fork would repeat, found at the warm-up.
+        forker: What starts the forks.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class WarmWorld:
         self.reused = reused
         self.engine_line = choice.line()
         self.findings = snapshot.manifest.warmup.findings
-        self._forker = forker
+        self.forker = forker
 
     def fork(self, seed: int, *, reseed: bool = True, wall_clock: float | None = None) -> Machine:
         """Start a microVM from the snapshot, with randomness of its own.
@@ -93,7 +94,7 @@ class WarmWorld:
             EngineError: The engine or the guest failed.
         """
         snapshots.use(self.snapshot)
-        return self._forker.fork(self.snapshot.directory, seed, reseed=reseed, wall_clock=wall_clock)
+        return self.forker.fork(self.snapshot.directory, seed, reseed=reseed, wall_clock=wall_clock)
 
     def map(
         self, controller: str | os.PathLike[str], seeds: Iterable[int], *, workers: int | None = None,
@@ -173,7 +174,7 @@ def warm(template: Template, options: Options, progress: Progress) -> WarmWorld:
     """
     select.check(options.engine, options.accel, options.isolation)
     cache = Cache(options.cache_dir)
-    for line in runtime.reap(cache):
+    for line in reaper.reap(cache):
         progress(f"removed what a dead process had left: {line}")
     image = bake.bake(template, cache, locked=options.locked, progress=progress)
     probe = Boot(image.kernel, image.initramfs, {}, 1, 128)

@@ -11,11 +11,23 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 Isolation = Literal["hardware", "sandbox", "emulated"]
 # Strongest first. QEMU's makers do not count emulation (TCG) as a security boundary; KVM and gVisor are ones.
 ISOLATIONS: tuple[Isolation, ...] = ("hardware", "sandbox", "emulated")
+
+
+class Disk(NamedTuple):
+    """A disk beside the image's layers: an ext4 file system in a file.
+
+    Attributes:
+        path: The file.
+        read_only: The guest cannot write to it.
+    """
+
+    path: Path
+    read_only: bool
 
 
 @dataclass(frozen=True)
@@ -28,6 +40,7 @@ class Boot:
         layers: Read-only file systems by name.
         vcpus: Number of virtual processors.
         memory_mib: Guest memory.
+        disks: More disks, found in the guest as ``disk0``, ``disk1``...
     """
 
     kernel: Path
@@ -35,6 +48,7 @@ class Boot:
     layers: Mapping[str, Path]
     vcpus: int
     memory_mib: int
+    disks: tuple[Disk, ...] = ()
 
 
 class Vm(Protocol):

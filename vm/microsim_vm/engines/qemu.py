@@ -49,7 +49,7 @@ class QemuVm:
 
     def __init__(self, arguments: list[str], ram: Path, extra_fds: Sequence[int] = ()) -> None:
         started = time.monotonic()
-        self.ram = open(ram, "rb")  # held: its name may go while the guest lives
+        self.ram = open(ram, "rb")  # noqa: SIM115  # held: its name may go while the guest lives
         self.phases_ms: dict[str, float] = {}
         self._console = ""
         self.channel, agent_fd = _pair()
@@ -167,6 +167,10 @@ class Qemu:
         for name, path in boot.layers.items():
             disks += ["-drive", f"id={name},if=none,format=raw,readonly=on,file.locking=off,file={_escaped(path)}",
                       "-device", f"virtio-blk-device,drive={name},serial={name}"]  # fmt: skip
+        for number, disk in enumerate(boot.disks):
+            writable = "on" if disk.read_only else "off"
+            disks += ["-drive", f"id=disk{number},if=none,format=raw,readonly={writable},file={_escaped(disk.path)}",
+                      "-device", f"virtio-blk-device,drive=disk{number},serial=disk{number}"]  # fmt: skip
         return [
             *machine, "-m", f"{boot.memory_mib}M", "-smp", str(boot.vcpus),
             "-kernel", str(boot.kernel), "-initrd", str(boot.initramfs), *disks,

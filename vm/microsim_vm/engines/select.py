@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from microsim_vm import digests, owner, tools
 from microsim_vm.cache import Cache
 from microsim_vm.engines import qemu
 from microsim_vm.engines.base import ISOLATIONS, Boot, Engine
-from microsim_vm.errors import BootError, EngineUnavailableError, MicrosimError
+from microsim_vm.errors import BootError, EngineUnavailableError, IsolationError, MicrosimError, SnapshotMismatchError
 from microsim_vm.templates.initramfs import PROBE_MARKER
 from microsim_vm.tools import Progress
 
@@ -65,7 +66,8 @@ def choose(engine: str, accelerator: str, isolation: str, *, probe: Boot, cache:
         progress: Takes one-line texts.
 
     Raises:
-        EngineUnavailableError: What was asked for does not work here, or is weaker than ``isolation``.
+        EngineUnavailableError: What was asked for does not work here.
+        IsolationError: What works here is weaker than ``isolation``.
         MissingToolError: QEMU is not installed.
     """
     check(engine, accelerator, isolation)
@@ -83,11 +85,36 @@ def choose(engine: str, accelerator: str, isolation: str, *, probe: Boot, cache:
         else:
             choice = Choice(qemu.Qemu("tcg"), f"no KVM: {why_not}")
     if ISOLATIONS.index(choice.engine.isolation) > ISOLATIONS.index(isolation):
-        raise EngineUnavailableError(
+        raise IsolationError(
             f"isolation {isolation!r} was asked for; the best that works here is {choice.line()}",
             hint="run on a machine with working KVM, or accept less with --microsim-isolation",
         )
     return choice
+
+
+def matching(identity: Mapping[str, str], what: str) -> Engine:
+    """Return the engine that a saved guest was made by.
+
+    Args:
+        identity: What :meth:`Engine.identity` was when it was saved.
+        what: The saved guest, for the message.
+
+    Raises:
+        SnapshotMismatchError: There is none here; the message says what differs.
+        MissingToolError: QEMU is not installed.
+    """
+    accelerator: qemu.Accelerator = "kvm" if identity.get("accelerator") == "kvm" else "tcg"
+    engine = qemu.Qemu(accelerator)
+    here = engine.identity()
+    differing = [key for key in sorted({*identity, *here}) if identity.get(key) != here.get(key)]
+    if differing:
+        raise SnapshotMismatchError(
+            f"{what} cannot run here: another {', '.join(differing)}",
+            cause="saved guests run only on the engine and the processor that they were saved on",
+            hint="make it again here: its template bakes the same image",
+            details="\n".join(f"{key}: {identity.get(key)!r} there, {here.get(key)!r} here" for key in differing),
+        )
+    return engine
 
 
 def remember(choice: Choice, asked: tuple[str, str, str], cache: Cache) -> None:

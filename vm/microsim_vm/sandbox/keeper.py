@@ -1,0 +1,84 @@
+"""The keeper: one small process per detached sandbox, which the microVM lives and dies with.
+
+There is no daemon above it. Its maker hands it a sandbox's record and waits for one line; the keeper stays only
+once the maker has said that it knows of the sandbox, and ends with the sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from microsim_vm import errors, tools
+from microsim_vm.cache import Cache
+from microsim_vm.errors import MicrosimError, SandboxError
+from microsim_vm.sandbox.store import Record, Store
+from microsim_vm.tools import Progress
+
+KEEP = b"keep\n"
+
+
+def start(store: Store, record: Record, progress: Progress) -> Record:
+    """Start a sandbox in a keeper of its own and return its record.
+
+    Raises:
+        MicrosimError: Whatever starting it raises, in the keeper.
+    """
+    # A child of nobody: whoever made the sandbox need not wait for its end.
+    process = subprocess.Popen(
+        [tools.need("setsid"), "--fork", sys.executable, "-m", "microsim_vm.sandbox.keeper", str(store.cache.root),
+         record.id],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/",
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process, process.stdin as order, process.stdout as answers:
+        for line in answers:
+            said = json.loads(line)
+            if "progress" in said:
+                progress(said["progress"])
+            elif "error" in said:
+                raise errors.rebuilt(said["error"], said["state"])
+            else:
+                order.write(KEEP)
+                order.flush()
+                return msgspec.convert(said["up"], type=Record)
+    raise SandboxError(f"the keeper of sandbox {record.id} ended before it was up", hint="see the host's log")
+
+
+def main(root: str, sandbox: str) -> None:
+    """Start the sandbox, hand it over, and stay until it ends."""
+    from microsim_vm.sandbox import door, launch
+
+    def say(**words: object) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(words), flush=True)
+
+    store = Store(Cache(Path(root)))
+    record = store.read(sandbox)
+    assert record is not None
+    try:
+        live = launch.start(store, record, lambda line: say(progress=line))
+    except MicrosimError as error:
+        state = {key: value for key, value in vars(error).items() if isinstance(value, str)}
+        say(error=type(error).__name__, state=state)
+        return
+    say(up=msgspec.to_builtins(live.record))
+    if sys.stdin.buffer.readline() != KEEP:  # its maker died: nobody knows of the sandbox
+        live.kill()
+        return
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(nowhere, stream)
+    live.ended.wait()
+    door.finish(5.0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,282 @@
+"""A sandbox whose microVM belongs to this process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from microsim_vm import digests, owner
+from microsim_vm.cache import need_space
+from microsim_vm.engines import memory
+from microsim_vm.errors import ChannelClosedError, SandboxGoneError, SandboxStateError
+from microsim_vm.forks import Forker
+from microsim_vm.machine import Machine
+from microsim_vm.sandbox import saved
+from microsim_vm.sandbox.saved import SavedSnapshot
+from microsim_vm.sandbox.store import HIBERNATED, Hibernation, Record, Store
+from microsim_vm.snapshots import FileRecord
+
+FORK_POINT = "forkpoint"
+SPARE_BYTES = 64 << 20
+# Requests that leave the guest as it is: what was copied before them is still what a copy would give.
+READ_ONLY = frozenset({"ping", "files.read", "files.list", "files.stat"})
+
+_here: dict[tuple[Path, str], Live] = {}
+_changes = threading.Lock()
+
+
+class Live:
+    """A running sandbox of this process; any number of threads may use it.
+
+    Args:
+        store: Where its record is.
+        record: What it is.
+        forker: What copies and forks it.
+        machine: Its microVM.
+    """
+
+    def __init__(self, store: Store, record: Record, forker: Forker, machine: Machine) -> None:
+        self.store = store
+        self.record = record
+        self.ended = threading.Event()  # nothing of it is left to do in this process
+        self._gone = False
+        self._forker = forker
+        self._machine = machine
+        self._lock = threading.RLock()  # one copy, pause or end at a time; requests go on meanwhile
+        self._counters = threading.Lock()
+        self._in_flight = 0
+        self._asked = 0  # requests so far that may have changed the guest
+        self._last_used = time.monotonic()
+        self._copied_at = -1  # ``_asked`` when the fork point was made
+        self._copies = 0  # forks made from the fork point
+        with _changes:
+            _here[store.cache.root, record.id] = self
+
+    def call(
+        self,
+        op: str,
+        args: dict[str, Any] | None = None,
+        blobs: Sequence[bytes] = (),
+        *,
+        timeout_s: float,
+        on_event: Callable[[str, bytes], None] | None = None,
+    ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        """Ask the guest's agent. See :meth:`microsim_vm.agent.AgentClient.call`.
+
+        Raises:
+            SandboxGoneError: The sandbox is not here any more.
+            SandboxStateError: It is paused.
+            AgentError: The guest says so, or died, or the sandbox was ended before the answer.
+        """
+        with self._in_use(op):
+            try:
+                return self._machine.guest[1].call(op, args, blobs, timeout_s=timeout_s, on_event=on_event)
+            except ChannelClosedError as error:
+                if not self._gone:
+                    raise
+                how = "hibernated" if self.record.status == "hibernated" else "killed"
+                raise ChannelClosedError(
+                    f"the sandbox was {how} during {op!r}",
+                    cause=f"somebody {how} it; in a hibernated one the command goes on when it wakes",
+                    hint="hibernate between commands, or start long ones in the background",
+                ) from error
+
+    def idle_s(self) -> float:
+        """Return for how long nothing has been asked of it; 0 while something is."""
+        with self._counters:
+            return 0.0 if self._in_flight else time.monotonic() - self._last_used
+
+    def pause(self) -> None:
+        """Stop its processors; may be called again."""
+        with self._lock:
+            self._need_here()
+            if self.record.status == "running":
+                self._forker.engine.pause(self._machine.guest[0])
+                self._write(status="paused")
+
+    def resume(self) -> None:
+        """Let it run on after :meth:`pause`; may be called again."""
+        with self._lock:
+            self._need_here()
+            if self.record.status == "paused":
+                self._forker.engine.resume(self._machine.guest[0])
+                self._write(status="running")
+
+    def snapshot(self, name: str | None, metadata: Mapping[str, str]) -> SavedSnapshot:
+        """Save the present moment; it is also what is forked until something else is asked of the sandbox.
+
+        Raises:
+            SnapshotError: It cannot be copied now, or the name is taken.
+            SandboxStateError: It is paused, or writes to a volume.
+        """
+        cache = self.store.cache
+        with self._lock, cache.staging("saved") as staging:
+            self._need_copyable("saved")
+            need_space(cache.root, 2 * (self._forker.boot.memory_mib << 20), f"a snapshot of {self.record.id}")
+            asked = self._copy(staging)
+            self._forker.engine.flatten(staging)
+            wanted = SavedSnapshot(
+                name or saved.new_id(), self.record.origin, self.record.id, time.time(), owner.boot_id(), {},
+                dict(metadata),
+            )  # fmt: skip
+            snapshot = saved.keep(cache, staging, wanted)
+            staging.mkdir()  # its owner removes it
+            point = self._new_fork_point(asked)
+            for file in snapshot.files:
+                os.link(saved.folder_of(cache, snapshot.id) / file, point / file)
+            return snapshot
+
+    def link_fork_point(self, folder: Path) -> FileRecord | None:
+        """Put what a fork starts from into an empty folder, as links: no bytes are copied for it.
+
+        Returns:
+            The description of the memory file, where it is known.
+
+        Raises:
+            SnapshotError: It cannot be copied now.
+            SandboxStateError: It is paused, or writes to a volume.
+        """
+        with self._lock:
+            self._need_copyable("forked")
+            point = self.store.folder(self.record.id) / FORK_POINT
+            if self._in_flight or self._copied_at != self._asked:
+                with self.store.cache.staging("fork") as staging:
+                    asked = self._copy(staging)
+                    point = self._new_fork_point(asked)
+                    for path in staging.iterdir():
+                        os.rename(path, point / path.name)
+            self._share(point)
+            for path in point.iterdir():
+                os.link(path, folder / path.name)
+            return self.record.base if (point / memory.PAGES).exists() else None
+
+    def hibernate(self) -> None:
+        """Write the sandbox to the disk and end its microVM; see :meth:`microsim_vm.Sandbox.hibernate`.
+
+        Raises:
+            SnapshotError: Its files cannot be flushed, or it cannot be written; it runs on.
+            SandboxStateError: It is paused.
+        """
+        vm, client = self._machine.guest
+        with self._lock, self.store.cache.staging("hibernate") as staging:
+            self._need_running()
+            need_space(staging, (self._forker.boot.memory_mib << 20) + SPARE_BYTES, f"hibernating {self.record.id}")
+            with client.quiesced():
+                self._forker.engine.pause(vm)
+                try:
+                    self._forker.engine.branch(vm, staging)
+                    known = {memory.RAM: self.record.base} if self.record.base else {}
+                    image = Hibernation(owner.boot_id(), saved.seal(staging, known))
+                    digests.write_atomically(staging / saved.MANIFEST, msgspec.json.encode(image))
+                    target = self.store.folder(self.record.id) / HIBERNATED
+                    shutil.rmtree(target, ignore_errors=True)
+                    os.rename(staging, target)
+                    self._write(status="hibernated", owner=None, door="", pid=0)
+                except BaseException:
+                    self._forker.engine.resume(vm)
+                    raise
+                self._end()
+            staging.mkdir()  # its owner removes it
+        shutil.rmtree(self.store.folder(self.record.id) / FORK_POINT, ignore_errors=True)
+        self.ended.set()
+
+    def kill(self) -> None:
+        """End the microVM and remove all that is the sandbox's; may be called again."""
+        self._end()
+        self.store.remove(self.record.id)
+        self.ended.set()
+
+    def console(self) -> str:
+        """Return the tail of its console."""
+        return self._machine.console_tail(200)
+
+    def _copy(self, folder: Path) -> int:
+        """Copy the guest into a folder and return how many requests it had had by then."""
+        with self._counters:
+            asked = self._asked
+        self._forker.copy(*self._machine.guest, folder)
+        return asked
+
+    def _new_fork_point(self, asked: int) -> Path:
+        folder = self.store.folder(self.record.id) / FORK_POINT
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        self._copied_at, self._copies = asked, 0
+        return folder
+
+    def _share(self, point: Path) -> None:
+        """Merge the fork point into one file once its forks would otherwise copy more than that costs."""
+        self._copies += 1
+        pages = point / memory.PAGES
+        if pages.exists() and pages.stat().st_size * self._copies > (point / memory.RAM).stat().st_blocks * 512:
+            self._forker.engine.flatten(point)
+
+    def _need_here(self) -> None:
+        if self._gone:
+            raise SandboxGoneError(f"sandbox {self.record.id} is not here any more")
+
+    def _need_running(self) -> None:
+        self._need_here()
+        if self.record.status == "paused":
+            raise SandboxStateError(f"sandbox {self.record.id} is paused", hint="call resume() first")
+
+    def _need_copyable(self, how: str) -> None:
+        self._need_running()
+        written = [mount.volume for mount in self.record.volumes if not mount.read_only]
+        if written:
+            raise SandboxStateError(
+                f"sandbox {self.record.id} cannot be {how}: it writes to volume {', '.join(written)}",
+                cause="a volume has one writer, and a copy of this guest would be a second one",
+                hint="fork a sandbox without it, or mount it read-only",
+            )
+
+    @contextlib.contextmanager
+    def _in_use(self, op: str) -> Iterator[None]:
+        with self._counters:
+            self._need_running()
+            self._in_flight += 1
+            self._asked += op not in READ_ONLY
+        try:
+            yield
+        finally:
+            with self._counters:
+                self._in_flight -= 1
+                self._last_used = time.monotonic()
+
+    def _write(self, **changes: Any) -> None:
+        self.record = msgspec.structs.replace(self.record, **changes)
+        self.store.write(self.record)
+
+    def _end(self) -> None:
+        self._gone = True
+        with _changes:
+            _here.pop((self.store.cache.root, self.record.id), None)
+        self._machine.close()
+
+
+def find(store: Store, sandbox: str) -> Live | None:
+    """Return a sandbox that lives in this process."""
+    return _here.get((store.cache.root, sandbox))
+
+
+def every() -> list[Live]:
+    """Return all sandboxes that live in this process."""
+    with _changes:
+        return list(_here.values())
+
+
+@atexit.register
+def _kill_all() -> None:
+    """A sandbox does not outlive its process; the kernel sees to its engine, this to its files."""
+    for live in every():
+        if live.record.owner is not None and live.record.owner.pid == os.getpid():
+            live.kill()

@@ -1,0 +1,188 @@
+"""Sandboxes on disk: one folder each, whose record says what it is and who owns it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import filelock
+import msgspec
+
+from microsim_vm import digests
+from microsim_vm import owner as owners
+from microsim_vm.cache import Cache
+from microsim_vm.errors import SandboxNotFoundError
+from microsim_vm.sandbox.origin import Origin
+from microsim_vm.snapshots import FileRecord
+
+Status = Literal["starting", "running", "paused", "waking", "hibernated"]
+RECORD, LOCK = "record.json", "lock"
+# Of a sandbox's folder: the memory that it was forked from, and itself while it is hibernated.
+ORIGIN, HIBERNATED = "origin", "hibernated"
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """A volume of a sandbox."""
+
+    volume: str
+    path: str
+    read_only: bool = False
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What is known of a sandbox by whoever looks.
+
+    Attributes:
+        id: Its name.
+        origin: Where it came from.
+        status: What it does.
+        created_at: Seconds since 1970.
+        seed: What its generators were reseeded with.
+        metadata: The user's own words.
+        boot_mode: "fork" from a snapshot, or "cold".
+        boot_ms: How long that took, milliseconds.
+        from_snapshot: The saved snapshot, or the sandbox, that it was forked from.
+        persistent: It outlives its maker, and nobody's idleness ends it.
+        detached: It has a keeper, a process of its own.
+        ttl_seconds: How long it may be idle before it ends; None for ever.
+        hibernate_after: How long it may be idle before it hibernates; None for ever.
+        volumes: Its volumes.
+        owner: The process that it lives in; None while it is hibernated.
+        door: The socket at which that process serves others.
+        pid: Its engine's process.
+        base: The memory file that it was forked from, where that is known.
+        template_path: Its template's file, needed where it boots cold.
+    """
+
+    id: str
+    origin: Origin
+    status: Status
+    created_at: float
+    seed: int
+    metadata: dict[str, str] = {}
+    boot_mode: Literal["fork", "cold"] = "fork"
+    boot_ms: float = 0.0
+    from_snapshot: str | None = None
+    persistent: bool = False
+    detached: bool = False
+    ttl_seconds: float | None = None
+    hibernate_after: float | None = None
+    volumes: tuple[Mount, ...] = ()
+    owner: owners.Process | None = None
+    door: str = ""
+    pid: int = 0
+    base: FileRecord | None = None
+    template_path: str = ""
+
+
+class Hibernation(msgspec.Struct, frozen=True):
+    """What lies in a hibernated sandbox's folder, written last.
+
+    Attributes:
+        boot: The host's boot in which it was written.
+        files: Memory, pages and device state.
+    """
+
+    boot: str
+    files: dict[str, FileRecord]
+
+
+class Store:
+    """The sandboxes of one cache."""
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+
+    def folder(self, sandbox: str) -> Path:
+        """Return a sandbox's folder; it need not exist."""
+        return self.cache.folder("sandboxes") / sandbox
+
+    def write(self, record: Record) -> None:
+        """Write a sandbox's record."""
+        digests.write_atomically(self.folder(record.id) / RECORD, msgspec.json.encode(record))
+
+    def read(self, sandbox: str) -> Record | None:
+        """Return a sandbox's record, or None where there is none."""
+        try:
+            return msgspec.json.decode((self.folder(sandbox) / RECORD).read_bytes(), type=Record)
+        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+            return None
+
+    def records(self) -> list[Record]:
+        """Return all records, oldest first."""
+        found = [self.read(folder.name) for folder in self.cache.folder("sandboxes").iterdir()]
+        return sorted((record for record in found if record is not None), key=lambda record: record.created_at)
+
+    def find(self, name: str) -> Record:
+        """Return the sandbox of this id, or the only one whose id begins so.
+
+        Raises:
+            SandboxNotFoundError: There is none, or more than one.
+        """
+        records = self.records()
+        found = [record for record in records if record.id == name] or [
+            record for record in records if name and record.id.startswith(name)
+        ]
+        if len(found) == 1:
+            return found[0]
+        raise SandboxNotFoundError(
+            f"there are {len(found)} sandboxes whose id begins with {name!r}" if found else f"no sandbox {name!r}",
+            cause="" if found else "it was killed, its time was over, or the process that it belonged to is gone",
+            hint="see microsim ls",
+            details="\n".join(f"{record.id}: {record.origin.template}, {record.status}" for record in found or records),
+        )
+
+    def exists(self, sandbox: str) -> bool:
+        """Tell whether a sandbox runs, starts or hibernates."""
+        record = self.read(sandbox)
+        return record is not None and (
+            record.status == "hibernated" or (record.owner is not None and record.owner.alive())
+        )
+
+    @contextlib.contextmanager
+    def locked(self, sandbox: str, *, timeout_s: float = 300.0) -> Iterator[None]:
+        """Hold a sandbox's lock: who wakes, hibernates or removes it does nothing else at that time."""
+        folder = self.folder(sandbox)
+        if not folder.exists():
+            raise SandboxNotFoundError(f"no sandbox {sandbox!r}", hint="see microsim ls")
+        with filelock.FileLock(folder / LOCK, timeout=timeout_s):
+            yield
+
+    def remove(self, sandbox: str) -> None:
+        """Remove a sandbox's folder, its record first."""
+        folder = self.folder(sandbox)
+        (folder / RECORD).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def reap(self) -> list[str]:
+        """Remove what sandboxes of dead owners left; what hibernates has no owner and stays.
+
+        Returns:
+            One line per thing removed.
+        """
+        removed = []
+        for folder in self.cache.folder("sandboxes").iterdir():
+            record = self.read(folder.name)
+            if record is None:
+                maker = owners.read(folder)
+                if maker.alive() if maker is not None else _young(folder):
+                    continue  # its record is about to be written
+            elif record.status == "hibernated" or (record.owner is not None and record.owner.alive()):
+                continue
+            elif record.status == "waking" and not any(not mount.read_only for mount in record.volumes):
+                # It wrote nothing that would tell it from what it was woken from.
+                self.write(msgspec.structs.replace(record, status="hibernated", owner=None, door="", pid=0))
+                continue
+            self.remove(folder.name)
+            removed.append(f"sandbox {folder.name}")
+        return removed
+
+
+def _young(folder: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return time.time() - folder.stat().st_mtime < 600
+    return False
