@@ -110,6 +110,10 @@ class SnapshotMismatchError(SnapshotError):
     """A snapshot was made by another engine, on another processor or with another kernel than there is here."""
 
 
+class ArchiveError(SnapshotError):
+    """A file is no exported snapshot, or not as it was exported."""
+
+
 class CapacityError(MicrosimError):
     """The host has no room for one more guest."""
 

@@ -21,6 +21,7 @@ from microsim_vm.errors import (
 from microsim_vm.filesystem import Filesystem
 
 MAX_OUTPUT = 16 << 20
+MAX_RAW_OUTPUT = 256 << 20
 GRACE_S = 30.0  # how much longer the host waits than the guest's own limit
 CONTROL_TIMEOUT_S = 10.0
 TERMINAL_S = 365 * 86400.0
@@ -183,6 +184,39 @@ class Guest:
             taker(b"", final=True)
         return result
 
+    def exec_raw(
+        self,
+        command: str | Sequence[str],
+        on_output: Callable[[str, bytes], None],
+        *,
+        timeout_seconds: float = 60.0,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: bytes | str | None = None,
+    ) -> ExecResult:
+        """Run a command like :meth:`exec_stream`, and hand its output out as bytes; none of it is kept.
+
+        Args:
+            command: A line for ``/bin/sh -c``, or a list of words.
+            on_output: Takes "stdout" or "stderr", and bytes, 256 MiB of each stream at most.
+            timeout_seconds: After that the command and all it started are killed.
+            cwd: Another working directory.
+            env: Additional environment.
+            user: Another user of the guest, by name or number.
+            stdin: What it reads.
+
+        Returns:
+            The result, without output.
+
+        Raises:
+            CommandInterruptedError: The guest died, or the link to it was lost, before the command's end.
+            AgentError: It could not be started.
+        """
+        return self._run(
+            command, None, timeout_seconds=timeout_seconds, cwd=cwd, env=env, user=user, stdin=stdin, raw=on_output
+        )
+
     def terminal(
         self,
         command: str | Sequence[str] | None = None,
@@ -220,12 +254,16 @@ class Guest:
         env: Mapping[str, str] | None,
         user: str | None,
         stdin: bytes | str | None,
+        raw: Callable[[str, bytes], None] | None = None,
     ) -> ExecResult:
         output = {"stdout": bytearray(), "stderr": bytearray()}
 
         def keep(stream: str, data: bytes) -> None:
             kept = output.get(stream)
             if kept is None:
+                return
+            if raw is not None:
+                raw(stream, data)
                 return
             # The guest has the same limit; it is not to be trusted with our memory.
             data = data[: MAX_OUTPUT - len(kept)]
@@ -234,12 +272,13 @@ class Guest:
                 takers[stream](data)
 
         token = uuid.uuid4().hex
+        most = MAX_OUTPUT if raw is None else MAX_RAW_OUTPUT
         args = {"token": token, "argv": _argv(command), "cwd": cwd, "extra_env": dict(env or {}), "user": user,
-                "timeout_s": timeout_seconds, "output_bytes": MAX_OUTPUT}  # fmt: skip
-        raw = stdin.encode() if isinstance(stdin, str) else stdin
+                "timeout_s": timeout_seconds, "output_bytes": most}  # fmt: skip
+        given = stdin.encode() if isinstance(stdin, str) else stdin
         try:
             answer, _ = self._caller.call(
-                "exec", args, [raw] if raw else [], timeout_s=timeout_seconds + GRACE_S, on_event=keep
+                "exec", args, [given] if given else [], timeout_s=timeout_seconds + GRACE_S, on_event=keep
             )
         except BaseException as error:  # Ctrl-C above all: nobody would wait for the command any more
             self._cancel(token)

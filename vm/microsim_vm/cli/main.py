@@ -1,0 +1,101 @@
+"""The entry point: arguments in, exit status out."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from types import FrameType
+
+from microsim_vm.cli import (
+    archives,
+    commands,
+    completion,
+    copying,
+    doctor,
+    images,
+    sandboxes,
+    scaffolding,
+    snapshots,
+    upkeep,
+    volumes,
+)  # fmt: skip
+from microsim_vm.cli.output import Output
+from microsim_vm.errors import MicrosimError
+
+FAILED, INTERRUPTED = 1, 130
+GROUPS = (
+    doctor, scaffolding, images, sandboxes, commands, copying, snapshots, volumes, archives, upkeep, completion,
+)  # fmt: skip
+EPILOG = """\
+Exit status: 0 on success, 1 on an error, 2 for wrong arguments, 130 after Ctrl-C; of exec and shell, that of the
+command in the sandbox (124 after a time-out)."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; each sets ``run``, which takes the arguments and returns the exit status."""
+    top = argparse.ArgumentParser(
+        prog="microsim", description="Sandboxes in microVMs, forked from a warmed simulator.", epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )  # fmt: skip
+    top.add_argument("--version", action="store_true", help="print the version, and exit")
+    commands_of = top.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    for group in GROUPS:
+        group.add(commands_of)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    top = parser()
+    arguments = snapshots.in_full(sys.argv[1:] if argv is None else argv)
+    args = top.parse_args(arguments)
+    if args.version:
+        from importlib.metadata import version
+
+        print(f"microsim {version('pytest-microsim')}")
+        return 0
+    if args.command is None:
+        top.error("a command is needed; see microsim --help")
+    with _ended_by_signals():
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    output = Output(json=getattr(args, "json", False))
+    try:
+        status: int = args.run(args, output)
+        sys.stdout.flush()
+    except MicrosimError as error:
+        output.error(str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        output.error("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain once more when it closes stdout.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        output.error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return FAILED
+    return status
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the command as an exception, so that it leaves nothing behind."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

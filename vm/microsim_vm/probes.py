@@ -1,0 +1,250 @@
+"""What this machine can do, found out by doing it: each probe performs the real operation and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from microsim_vm import admission, digests, tools
+from microsim_vm.cache import Cache
+from microsim_vm.engines import qemu, select
+from microsim_vm.engines.base import Boot
+from microsim_vm.errors import MicrosimError, MissingToolError
+from microsim_vm.templates import base, spec
+from microsim_vm.tools import Progress
+
+State = Literal["ok", "missing", "unusable", "not tried"]
+PROBE_MIB = 128
+TIMEOUT_S = 30.0
+NEED_BYTES = 2 << 30  # a base system, and one snapshot of a small guest
+QEMU_TALK = '{"execute":"qmp_capabilities"}{"execute":"quit"}'
+# Programs that only some of what this project does needs: (program, what is lost without it).
+OPTIONAL = (("mkfs.ext4", "volumes"), ("runsc", "gVisor, which no engine here uses yet"))
+BAKING = ("mmdebstrap", "mkfs.erofs", "dpkg-deb", "cpio", "apt-get")
+PACKAGES = {**tools.PACKAGES, "mkfs.ext4": "e2fsprogs", "runsc": "runsc"}
+# TUNSETIFF with IFF_TAP | IFF_NO_PI: the tap is gone when its descriptor is closed, the namespace with its process.
+TAP = """
+import fcntl, struct
+with open("/dev/net/tun", "r+b", buffering=0) as tun:
+    fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"microsim0", 0x1002))
+"""
+# Shows where its word is, and tells by its exit status whether it became another one.
+CHILD = """
+import ctypes, sys
+word = ctypes.create_string_buffer(b"before")
+print(ctypes.addressof(word), flush=True)
+sys.stdin.read()
+sys.exit(word.value != b"after!")
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one probe found.
+
+    Attributes:
+        name: What was tried.
+        state: "ok", "missing", "unusable", or "not tried".
+        detail: How it went, one line.
+        fix: The command that helps; "" where there is none.
+        required: Nothing works without it.
+        program: The program whose package is missing; "" otherwise.
+    """
+
+    name: str
+    state: State
+    detail: str
+    fix: str = ""
+    required: bool = False
+    program: str = ""
+
+
+def everything(cache: Cache, *, deep: bool, progress: Progress) -> Iterator[Finding]:
+    """Yield one finding after the other.
+
+    Args:
+        cache: Where images are kept.
+        deep: Build what a probe needs: KVM is tried with a guest, whose system takes minutes the first time.
+        progress: Takes one-line texts.
+    """
+    yield _qemu()
+    yield _program("setpriv", "ends guests with their owner", required=True)
+    yield _kvm(cache, deep, progress)
+    yield _guest_memory()
+    yield _in_namespaces("namespaces", [], [shutil.which("true") or "/bin/true"], "a private network, and its root")
+    yield _tap()
+    yield _space(cache)
+    yield _budget()
+    for program in (*BAKING, *(["newuidmap"] if os.geteuid() else [])):
+        yield _program(program, "builds images", required=True)
+    for program, lost in OPTIONAL:
+        yield _program(program, f"needed for {lost}", required=False)
+
+
+def install_words(programs: list[str]) -> list[str]:
+    """Return the words of the command that installs the packages of these programs."""
+    packages = sorted({PACKAGES[program] for program in programs})
+    return [*([] if os.geteuid() == 0 else ["sudo"]), "apt-get", "install", "--no-install-recommends", *packages]
+
+
+def _missing(name: str, program: str, detail: str, *, required: bool) -> Finding:
+    return Finding(name, "missing", detail, " ".join(install_words([program])), required, program)
+
+
+def _program(program: str, what_for: str, *, required: bool) -> Finding:
+    path = shutil.which(program, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+    if path is None:
+        return _missing(program, program, f"not installed; {what_for}", required=required)
+    return Finding(program, "ok", path, required=required)
+
+
+def _qemu() -> Finding:
+    """Start QEMU's microvm machine in its sandbox, talk to it, and end it."""
+    name = "qemu"
+    try:
+        program = tools.need("qemu-system-x86_64")
+    except MissingToolError:
+        return _missing(name, "qemu-system-x86_64", "not installed; it runs the guests", required=True)
+    argv = [
+        program, "-nodefaults", "-no-user-config", "-display", "none", "-sandbox", qemu.SANDBOX, "-machine", "microvm",
+        "-accel", "tcg,tb-size=16", "-m", "16M", "-S", "-qmp", "stdio",
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(argv, input=QEMU_TALK, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding(name, "unusable", f"it does not start: {error}", required=True)
+    if done.returncode != 0 or '"return"' not in done.stdout:
+        return Finding(name, "unusable", f"it does not start: {_last(done.stderr)}", required=True)
+    return Finding(name, "ok", f"{qemu.version()}: the microvm machine starts, with its system call filter",
+                   required=True)  # fmt: skip
+
+
+def _kvm(cache: Cache, deep: bool, progress: Progress) -> Finding:
+    name = "kvm"
+    slower = "guests are emulated, which is tens of times slower"
+    if not os.path.exists("/dev/kvm"):
+        return Finding(name, "missing", f"/dev/kvm does not exist; {slower}")
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return Finding(name, "unusable", f"this user may not open /dev/kvm; {slower}", "sudo usermod -aG kvm $USER")
+    try:
+        boot = _guest(cache, deep, progress)
+        if boot is None:
+            return Finding(name, "not tried", "it needs a guest, and no image is built yet", "microsim doctor --deep")
+        why_not = select.probe_kvm(boot, cache, progress)
+    except MicrosimError as error:
+        return Finding(name, "not tried", error.what)
+    return Finding(name, "unusable", f"{why_not}; {slower}") if why_not else Finding(name, "ok", "it booted a guest")
+
+
+def _guest(cache: Cache, deep: bool, progress: Progress) -> Boot | None:
+    """Return kernel and initramfs of any base system that is there, or with ``deep`` of the default one."""
+    for folder in sorted(cache.folder("bases").iterdir()):
+        if digests.read_json(folder / "manifest.json") is not None:
+            return Boot(folder / "vmlinuz", folder / "initramfs.cpio", {}, 1, PROBE_MIB)
+    if not deep:
+        return None
+    system = spec.Base()
+    _, folder = base.ensure(system.suite, list(system.packages), spec.Kernel().package, cache, progress)
+    return Boot(folder / "vmlinuz", folder / "initramfs.cpio", {}, 1, PROBE_MIB)
+
+
+def _guest_memory() -> Finding:
+    """Read and write a child's memory from outside, as copying a running guest does."""
+    name = "memory of guests"
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        assert child.stdout is not None
+        address = int(child.stdout.readline())
+        try:
+            with open(f"/proc/{child.pid}/mem", "r+b", buffering=0) as memory:
+                memory.seek(address)
+                read = memory.read(6)
+                memory.seek(address)
+                memory.write(b"after!")
+            problem = "" if read == b"before" else "what is read is not what is there"
+        except OSError as error:
+            problem = f"the kernel refuses: {error.strerror}"
+        child.communicate("", timeout=TIMEOUT_S)
+    if problem or child.returncode != 0:
+        detail = f"running sandboxes cannot be forked: {problem or 'what is written does not arrive'}"
+        return Finding(name, "unusable", detail, "sudo sysctl kernel.yama.ptrace_scope=1")
+    return Finding(name, "ok", "the memory of a child can be copied, so running sandboxes can be forked")
+
+
+def _tap() -> Finding:
+    if not os.path.exists("/dev/net/tun"):
+        return Finding("taps", "missing", "/dev/net/tun does not exist; needed for networks of guests",
+                       "sudo modprobe tun")  # fmt: skip
+    return _in_namespaces("taps", ["--net"], [sys.executable, "-I", "-c", TAP], "a tap in a network of its own")
+
+
+def _in_namespaces(name: str, kinds: list[str], argv: list[str], what: str) -> Finding:
+    try:
+        unshare = tools.need("unshare")
+    except MissingToolError:
+        return _missing(name, "unshare", "unshare is not installed", required=False)
+    flags = kinds or ["--net", "--mount", "--pid", "--fork"]
+    if os.geteuid() != 0:
+        flags = ["--user", "--map-root-user", *flags]
+    try:
+        done = subprocess.run(
+            [unshare, *flags, *argv], capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return Finding(name, "unusable", f"{what}: no answer within {TIMEOUT_S:.0f} s")
+    if done.returncode != 0:
+        return Finding(name, "unusable", f"{what} cannot be made: {_last(done.stderr)}")
+    return Finding(name, "ok", f"{what} can be made")
+
+
+def _space(cache: Cache) -> Finding:
+    name = "space"
+    try:
+        root = cache.folder("staging")
+        probe = root / f"probe-{os.getpid()}"
+        probe.write_bytes(b"\0")
+        probe.unlink()
+    except (OSError, MicrosimError) as error:
+        return Finding(name, "unusable", f"{cache.root} cannot be written: {getattr(error, 'what', error)}",
+                       required=True)  # fmt: skip
+    free = shutil.disk_usage(root).free
+    detail = f"{free >> 20} MiB free in {cache.root}"
+    if free < NEED_BYTES:
+        return Finding(name, "unusable", f"{detail}, at least {NEED_BYTES >> 20} MiB are needed", "microsim gc",
+                       required=True)  # fmt: skip
+    return Finding(name, "ok", detail, required=True)
+
+
+def _budget() -> Finding:
+    name = "memory"
+    budget = admission.budget_mib()
+    need = spec.MachineShape().memory_mib + admission.ENGINE_MIB
+    detail = f"{budget} MiB for guests, {budget // need} of {spec.MachineShape().memory_mib} MiB at a time"
+    return Finding(name, "ok" if budget >= need else "unusable", detail, required=True)
+
+
+def _last(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "it says nothing"
+
+
+def install(programs: list[str], run: Callable[[list[str]], int]) -> bool:
+    """Install the packages of programs.
+
+    Args:
+        programs: What is missing.
+        run: Runs a command and returns its exit status.
+
+    Returns:
+        Whether the command succeeded.
+    """
+    words = install_words(programs)
+    return run([*words[: words.index("install") + 1], "--yes", *words[words.index("install") + 1 :]]) == 0
