@@ -94,6 +94,7 @@ class Agent:
 
     def __init__(self, link: hostlink.HostLink) -> None:
         self._link = link
+        self._volumes: List[str] = []
         self._settings = config.load()
         self._env = config.environment(self._settings)
         self._world = self._start_hosts()
@@ -157,7 +158,7 @@ class Agent:
     def _quiesce(self, frame: wire.Frame) -> None:
         """Leave nothing in flight: the answer to this is the last thing sent before the guest is copied."""
         try:
-            self._link.quiesce(frame.header["id"], frame.header["args"]["flush_s"])
+            self._link.quiesce(frame.header["id"], frame.header["args"]["flush_s"], self._volumes)
         except hostlink.CannotQuiesce as error:
             self._link.send({"id": frame.header["id"], "error": wire.error_header(error)})
 
@@ -175,6 +176,13 @@ class Agent:
         """Mount the sandbox's volumes."""
         for each in frame.header["args"]["mounts"]:
             kernel.mount_disk(each["disk"], each["path"], each["read_only"])
+            self._volumes.append(each["path"])
+        return {}, []
+
+    def _op_unmount(self, frame: wire.Frame) -> Answer:
+        """Unmount the sandbox's volumes: it is about to be killed."""
+        for path in self._volumes:
+            kernel.unmount(path)
         return {}, []
 
     def _op_adopt(self, frame: wire.Frame) -> Answer:

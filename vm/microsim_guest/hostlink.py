@@ -2,9 +2,9 @@
 
 import os
 import threading
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, List, Sequence
 
-from microsim_guest import wire
+from microsim_guest import kernel, wire
 
 
 class CannotQuiesce(wire.KnownError):
@@ -38,17 +38,20 @@ class HostLink:
         with self._lock:
             self._send(header, blobs)
 
-    def quiesce(self, request_id: Any, flush_s: float) -> None:
+    def quiesce(self, request_id: Any, flush_s: float, volumes: Sequence[str]) -> None:
         """Flush all files, answer the request, and say nothing more until the next one.
 
         Raises:
-            CannotQuiesce: The files are not flushed in time, or an answer is stuck on its way out.
+            CannotQuiesce: The files cannot be flushed, or not in time, or an answer is stuck on its way out.
         """
-        flushing = threading.Thread(target=os.sync, daemon=True)
+        failures: List[str] = []
+        flushing = threading.Thread(target=_flush, args=(volumes, failures), daemon=True)
         flushing.start()
         flushing.join(flush_s)
         if flushing.is_alive():
             raise CannotQuiesce("its file systems did not flush within {:g} s".format(flush_s))
+        if failures:
+            raise CannotQuiesce("; ".join(failures))
         if not self._lock.acquire(timeout=flush_s):
             raise CannotQuiesce("an answer has been on its way to the host for {:g} s".format(flush_s))
         self._send({"id": request_id, "ok": {}}, ())
@@ -57,6 +60,15 @@ class HostLink:
     def _send(self, header: Dict[str, Any], blobs: Sequence[bytes]) -> None:
         if _prefix(header.get("id")) == self._prefix:
             self._link.send(header, blobs)
+
+
+def _flush(volumes: Sequence[str], failures: List[str]) -> None:
+    os.sync()
+    for path in volumes:
+        try:
+            kernel.sync_file_system(path)
+        except OSError as error:
+            failures.append("{} cannot be flushed: {}".format(path, error.strerror))
 
 
 def _prefix(request_id: Any) -> str:

@@ -83,6 +83,28 @@ def mount_disk(serial: str, target: str, read_only: bool) -> None:
     raise FileNotFoundError("no disk is called {}".format(serial))
 
 
+def unmount(target: str) -> None:
+    """Unmount a file system; one in use is flushed and left."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    os.sync()
+    libc.umount2(target.encode(), 0)
+
+
+def sync_file_system(path: str) -> None:
+    """Write out one file system; unlike ``sync``, ``syncfs`` says whether that worked.
+
+    Raises:
+        OSError: A write failed, now or since the last time.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+    finally:
+        os.close(fd)
+
+
 def set_oom_score(score: int) -> None:
     """Set how early the kernel kills the calling process, and what it starts, when memory runs out."""
     with open("/proc/self/oom_score_adj", "w") as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ ENGINE_MIB = 96  # what the engine's own process uses beside the guest's memory
 CGROUPS = Path("/sys/fs/cgroup")
 SHARE = 0.85  # of the machine's (or the control group's) memory; the rest is for everything else
 WAIT_S = 600.0
+
+_turn = threading.Lock()
 
 
 class Pool(NamedTuple):
@@ -100,21 +103,31 @@ def admitted(memory_mib: int, label: str, *, wait_s: float = WAIT_S) -> Iterator
             hint="lower machine.memory_mib in the template, or give the machine or its control group more memory",
         )
     record = runtime.GuestRecord(owner.Process.current(), need, label)
-    deadline = time.monotonic() + wait_s
-    while True:
-        with runtime.locked() as path:
-            live = [other for _, other in runtime.records(path) if other.owner.alive()]
-            full = next((pool for pool in shared if _promised(pool, live) + need > pool.budget_mib), None)
-            if full is None:
-                file = runtime.new_record(path, record)
-                break
-        if time.monotonic() > deadline:
-            raise _timed_out(full, live, need, wait_s)
-        time.sleep(0.05)
+    file = _queue_up(shared, record, wait_s)
     try:
         yield file, record
     finally:
         file.unlink(missing_ok=True)
+
+
+def _queue_up(shared: list[Pool], record: runtime.GuestRecord, wait_s: float) -> Path:
+    """Wait for room and return the new record's file."""
+    deadline = time.monotonic() + wait_s
+    # Of this process's threads only the first in the queue looks: 500 that do would do nothing else.
+    first = _turn.acquire(timeout=wait_s)
+    try:
+        while True:
+            with runtime.locked() as path:
+                live = [other for _, other in runtime.records(path) if other.owner.alive()]
+                full = next((p for p in shared if _promised(p, live) + record.memory_mib > p.budget_mib), None)
+                if full is None:
+                    return runtime.new_record(path, record)
+            if time.monotonic() > deadline:
+                raise _timed_out(full, live, record.memory_mib, wait_s)
+            time.sleep(0.05)
+    finally:
+        if first:
+            _turn.release()
 
 
 def _promised(pool: Pool, live: list[runtime.GuestRecord]) -> int:

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import filelock
 import msgspec
@@ -17,6 +17,9 @@ from microsim_vm import digests, tools
 from microsim_vm.cache import Cache
 from microsim_vm.engines.base import Disk
 from microsim_vm.errors import VolumeBusyError, VolumeError
+
+if TYPE_CHECKING:
+    from microsim_vm.world import Options
 
 IMAGE, ABOUT, CLAIMS = "image", "volume.json", "claims.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -36,6 +39,47 @@ class Volume(msgspec.Struct, frozen=True):
     name: str
     size_mib: int
     created_at: float
+
+    @classmethod
+    def create(cls, name: str, size_mib: int, options: Options | None = None) -> Volume:
+        """Make an empty volume.
+
+        Args:
+            name: 1 to 63 of a-z, 0-9, - and _.
+            size_mib: From 8 to 1048576.
+            options: Which cache it is kept in.
+
+        Raises:
+            VolumeError: The name is taken or unusable, the size is, or mkfs failed.
+            MissingToolError: mkfs.ext4 is not installed.
+        """
+        return create(_cache(options), name, size_mib)
+
+    @classmethod
+    def list(cls, options: Options | None = None) -> Volumes:
+        """Return all volumes, by name."""
+        return listed(_cache(options))
+
+    @classmethod
+    def get(cls, name: str, options: Options | None = None) -> Volume:
+        """Return a volume.
+
+        Raises:
+            VolumeError: There is none of this name.
+        """
+        return get(_cache(options), name)
+
+    def delete(self, options: Options | None = None) -> None:
+        """Delete it and all that is in it.
+
+        Raises:
+            VolumeError: It is gone already.
+            VolumeBusyError: A sandbox has it mounted, or hibernates with it; names it.
+        """
+        from microsim_vm.sandbox.store import Store
+
+        cache = _cache(options)
+        delete(cache, self.name, Store(cache).exists)
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -57,13 +101,16 @@ class Wanted(Protocol):
         """It is not written to."""
 
 
-def create(cache: Cache, name: str, size_mib: int) -> Volume:
-    """Make an empty volume.
+# Inside the class ``list`` is the method.
+Volumes = list[Volume]
 
-    Raises:
-        VolumeError: The name is taken or unusable, the size is, or mkfs failed.
-        MissingToolError: mkfs.ext4 is not installed.
-    """
+
+def _cache(options: Options | None) -> Cache:
+    return Cache(options.cache_dir if options is not None else None)
+
+
+def create(cache: Cache, name: str, size_mib: int) -> Volume:
+    """Make an empty volume. See :meth:`Volume.create`."""
     if not NAME.fullmatch(name):
         raise VolumeError(f"{name!r} is no volume's name", hint="1 to 63 of a-z, 0-9, - and _")
     if not MIN_MIB <= size_mib <= MAX_MIB:
@@ -100,11 +147,7 @@ def listed(cache: Cache) -> list[Volume]:
 
 
 def get(cache: Cache, name: str) -> Volume:
-    """Return a volume.
-
-    Raises:
-        VolumeError: There is none of this name.
-    """
+    """Return a volume. See :meth:`Volume.get`."""
     for volume in listed(cache):
         if volume.name == name:
             return volume
@@ -115,12 +158,7 @@ def get(cache: Cache, name: str) -> Volume:
 
 
 def delete(cache: Cache, name: str, alive: Callable[[str], bool]) -> None:
-    """Delete a volume and all that is in it.
-
-    Raises:
-        VolumeError: There is none of this name.
-        VolumeBusyError: A sandbox has it mounted.
-    """
+    """Delete a volume that no living sandbox holds. See :meth:`Volume.delete`."""
     get(cache, name)
     folder = cache.folder("volumes") / name
     with filelock.FileLock(folder / "lock", timeout=60):

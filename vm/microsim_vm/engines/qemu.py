@@ -169,7 +169,9 @@ class Qemu:
                       "-device", f"virtio-blk-device,drive={name},serial={name}"]  # fmt: skip
         for number, disk in enumerate(boot.disks):
             writable = "on" if disk.read_only else "off"
-            disks += ["-drive", f"id=disk{number},if=none,format=raw,readonly={writable},file={_escaped(disk.path)}",
+            # Errors go to the guest: QEMU would stop it where the host's disk is full, and nobody would know why.
+            options = f"id=disk{number},if=none,format=raw,readonly={writable},werror=report,rerror=report"
+            disks += ["-drive", f"{options},file={_escaped(disk.path)}",
                       "-device", f"virtio-blk-device,drive=disk{number},serial=disk{number}"]  # fmt: skip
         return [
             *machine, "-m", f"{boot.memory_mib}M", "-smp", str(boot.vcpus),

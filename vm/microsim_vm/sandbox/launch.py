@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 
 from microsim_vm import owner, snapshots, volumes, warmup
+from microsim_vm.agent import AgentClient
 from microsim_vm.engines import memory
-from microsim_vm.errors import SnapshotError
+from microsim_vm.errors import AgentError, SnapshotError, VolumeError
 from microsim_vm.forks import ENTROPY_BYTES, Forker
 from microsim_vm.machine import Machine
 from microsim_vm.sandbox import door, idle, keeper, saved
@@ -133,11 +134,24 @@ def _booted(store: Store, record: Record, forker: Forker, progress: Progress) ->
         vm, client, _ = stack.enter_context(
             warmup.booted(forker.boot, forker.engine, folder, label, progress, private=True)
         )
-        mounts = [{"disk": f"disk{number}", "path": mount.path, "read_only": mount.read_only}
-                  for number, mount in enumerate(record.volumes)]  # fmt: skip
-        client.call("mount", {"mounts": mounts}, timeout_s=WAKE_TIMEOUT_S)
+        _mount(record, client)
         warmup.load_world(template, vm, client, progress)
         machine = forker.machine(vm, client, record.seed, record.id)
         machine.adopt(os.urandom(ENTROPY_BYTES), reseed=True)
         machine.close_with(stack.pop_all())
     return machine
+
+
+def _mount(record: Record, client: AgentClient) -> None:
+    mounts = [
+        {"disk": f"disk{number}", "path": mount.path, "read_only": mount.read_only}
+        for number, mount in enumerate(record.volumes)
+    ]
+    try:
+        client.call("mount", {"mounts": mounts}, timeout_s=WAKE_TIMEOUT_S)
+    except AgentError as error:
+        raise VolumeError(
+            f"a volume of sandbox {record.id} cannot be mounted: {error.what}",
+            cause="its last writer was killed before it could unmount it, and what is read-only cannot be recovered",
+            hint="mount it once for writing, which recovers it", details=error.details,
+        ) from None  # fmt: skip

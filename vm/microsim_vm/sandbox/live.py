@@ -17,7 +17,7 @@ import msgspec
 from microsim_vm import digests, owner
 from microsim_vm.cache import need_space
 from microsim_vm.engines import memory
-from microsim_vm.errors import ChannelClosedError, SandboxGoneError, SandboxStateError
+from microsim_vm.errors import AgentError, ChannelClosedError, SandboxGoneError, SandboxStateError
 from microsim_vm.forks import Forker
 from microsim_vm.machine import Machine
 from microsim_vm.sandbox import saved
@@ -27,6 +27,7 @@ from microsim_vm.snapshots import FileRecord
 
 FORK_POINT = "forkpoint"
 SPARE_BYTES = 64 << 20
+UNMOUNT_S = 15.0
 # Requests that leave the guest as it is: what was copied before them is still what a copy would give.
 READ_ONLY = frozenset({"ping", "files.read", "files.list", "files.stat"})
 
@@ -191,6 +192,9 @@ class Live:
 
     def kill(self) -> None:
         """End the microVM and remove all that is the sandbox's; may be called again."""
+        if self.record.volumes and not self._gone and self.record.status == "running":
+            with contextlib.suppress(AgentError):
+                self._machine.guest[1].call("unmount", timeout_s=UNMOUNT_S)
         self._end()
         self.store.remove(self.record.id)
         self.ended.set()
