@@ -281,7 +281,8 @@ class Guest:
                 "exec", args, [given] if given else [], timeout_s=timeout_seconds + GRACE_S, on_event=keep
             )
         except BaseException as error:  # Ctrl-C above all: nobody would wait for the command any more
-            self._cancel(token)
+            if not isinstance(error, ChannelClosedError):  # there is nobody to tell, or it hibernates and goes on
+                self._cancel(token)
             if isinstance(error, ChannelClosedError | AgentTimeoutError):
                 partial = PartialOutput(bytes(output["stdout"]), bytes(output["stderr"]))
                 raise _interrupted(_shown(command), error, partial) from error
