@@ -1,9 +1,10 @@
 """Saved snapshots as files: one compressed tar of a manifest, the saved guest, and the image files that it needs.
 
-The manifest is the first member. It says which members follow, in which order, with size and SHA-256 of each; nothing
-else is accepted. An archive may come from anywhere: no name in it becomes a path here, what is unpacked is bounded by
-what the manifest says and there is room for, and nothing is left unless all of it was right. Image files go into a
-place of their own, named by their hashes, so that an archive cannot slip anything into what a bake would use.
+The manifest is the first member, and compressed by itself, so that its checksum is known before it is believed. It
+says which members follow, in which order, with size and SHA-256 of each; nothing else is accepted. An archive may come
+from anywhere: no name in it becomes a path here, what is unpacked is bounded by what the manifest says and there is
+room for, and nothing is left unless all of it was right. Image files go into a place of their own, named by their
+hashes, so that an archive cannot slip anything into what a bake would use.
 """
 
 from __future__ import annotations
@@ -101,9 +102,9 @@ def export(cache: Cache, snapshot: str, target: Path) -> Manifest:
     try:
         with open(partial, "xb") as file:
             compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True, threads=-1)
+            data = msgspec.json.encode(manifest)
+            file.write(compressor.compress(_header(MANIFEST, len(data)) + data + _padding(len(data))))
             with compressor.stream_writer(file, closefd=False) as stream:
-                data = msgspec.json.encode(manifest)
-                stream.write(_header(MANIFEST, len(data)) + data + _padding(len(data)))
                 for member in members:
                     stream.write(_header(member.name, member.size))
                     with open(sources[member.name], "rb") as source:
@@ -213,6 +214,7 @@ def _manifest(reader: _Reader) -> Manifest:
     size = reader.header(MANIFEST, MAX_MANIFEST)
     data = reader.take(size)
     reader.take(len(_padding(size)))
+    reader.end_frame()
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, ValueError) as error:
@@ -259,8 +261,9 @@ class _Reader:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
+        self._compressed = b""
         self._ready = bytearray()
+        self._start_frame()
 
     def take(self, size: int) -> bytes:
         """Return exactly so many bytes, or refuse a file that has fewer."""
@@ -304,21 +307,32 @@ class _Reader:
             raise ArchiveError(f"{member.name} is not what was exported: its hash differs")
 
     def end(self) -> None:
-        """Refuse a file that goes on, or whose checksum is missing or wrong."""
+        """Refuse a file that goes on after the last member."""
         if self.take(2 * BLOCK).strip(b"\0"):
             raise ArchiveError("it has more in it than its manifest says")
-        while self._fill():
-            if self._ready:
-                raise ArchiveError("it has more in it than its manifest says")
+        self.end_frame()
+        if self._compressed or self._file.read(1):
+            raise ArchiveError("something was added to it")
+
+    def end_frame(self) -> None:
+        """Refuse a frame that goes on, or whose checksum is missing or wrong; the next one follows."""
+        while not self._ready and self._fill():
+            pass
+        if self._ready:
+            raise ArchiveError("it has more in it than its manifest says")
         if not self._decompressor.eof:
             raise ArchiveError("it ends too early")
-        if self._ready or self._decompressor.unused_data or self._file.read(1):
-            raise ArchiveError("something was added to it")
+        self._compressed = self._decompressor.unused_data
+        self._start_frame()
+
+    def _start_frame(self) -> None:
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
 
     def _fill(self) -> bool:
         if self._decompressor.eof:
             return False
-        data = self._file.read(COMPRESSED_PIECE)
+        data = self._compressed or self._file.read(COMPRESSED_PIECE)
+        self._compressed = b""
         if not data:
             return False
         try:

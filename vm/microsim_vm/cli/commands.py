@@ -63,6 +63,7 @@ def run_exec(args: argparse.Namespace, output: Output) -> int:
                 "stdout_base64": base64.b64encode(result.stdout_bytes).decode(),
                 "stderr_base64": base64.b64encode(result.stderr_bytes).decode(),
                 "dropped_bytes": result.dropped_bytes,
+                "limits_hit": result.limits_hit,
             },
             "",
         )

@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import shlex
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from microsim_vm.cli import common
@@ -16,6 +15,8 @@ from microsim_vm.cli.output import Output, table
 if TYPE_CHECKING:
     from microsim_vm.cli.common import Commands
     from microsim_vm.probes import Finding
+
+STDERR = 2  # stdout is for the result
 
 
 def add(commands: Commands) -> None:
@@ -48,9 +49,13 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _text(findings: list[Finding], works: bool) -> str:
+    from microsim_vm import probes
+
     rows = [(each.name, _state(each), each.detail) for each in findings]
     parts = [table(("WHAT", "STATE", "DETAIL"), rows)]
-    fixes = dict.fromkeys(each.fix for each in findings if each.state != "ok" and each.fix)
+    missing = [each.program for each in findings if each.program]
+    fixes = [shlex.join(probes.install_words(missing))] if missing else []
+    fixes += [each.fix for each in findings if each.fix and not each.program]
     if fixes:
         parts += ["", "To mend it:", *(f"  {fix}" for fix in fixes)]
     parts += ["", "All that is required works." if works else "Something that is required does not work."]
@@ -64,7 +69,7 @@ def _state(finding: Finding) -> str:
 def _said_and_run(words: list[str], output: Output) -> int:
     output.progress(f"running: {shlex.join(words)}")
     try:
-        return subprocess.run(words, stdout=sys.stderr, check=False).returncode
+        return subprocess.run(words, stdout=STDERR, check=False).returncode
     except OSError as error:
         output.error(f"{words[0]}: {error.strerror}")
         return 127

@@ -1,0 +1,328 @@
+"""The microsim command without a guest: arguments, statuses, what goes where, quick start."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from microsim_vm import scaffold
+from microsim_vm.cli import common, copying, output, sandboxes, snapshots, units
+from microsim_vm.cli.main import main, parser
+from microsim_vm.engines import base, select
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("MICROSIM_CACHE_DIR", str(folder))
+    return folder
+
+
+def status_of(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [
+        ("0", 0),
+        ("4096", 4096),
+        ("20G", 20 << 30),
+        ("1.5 GiB", 3 << 29),
+        ("500m", 500 << 20),
+        ("1kB", 1024),
+        ("2T", 2 << 40),
+    ],
+)
+def test_sizes_are_read(text: str, bytes_: int) -> None:
+    assert units.size(text) == bytes_
+
+
+@pytest.mark.parametrize("text", ["", "G", "-1", "1X", "1 G G", "ten", "1e3"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a size"):
+        units.size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30", 30), ("30s", 30), ("90m", 5400), ("12h", 43200), ("7d", 604800), ("1.5d", 129600)]
+)
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert units.duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "d", "-1d", "1y", "never", "1M"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a duration"):
+        units.duration(text)
+
+
+def test_a_limit_can_be_never_but_not_nothing() -> None:
+    assert units.limit("never") is None
+    assert units.limit("1h") == 3600
+    with pytest.raises(argparse.ArgumentTypeError, match="no time at all"):
+        units.limit("0")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (150 << 20, "150 MiB"), (3 << 40, "3.0 TiB")]
+)
+def test_sizes_are_shown(count: int, text: str) -> None:
+    assert units.size_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (7200, "2h"), (172800, "2d")]
+)
+def test_durations_are_shown(seconds: float, text: str) -> None:
+    assert units.duration_text(seconds) == text
+
+
+def test_tables_are_aligned_and_show_control_characters_as_escapes() -> None:
+    shown = output.table(("ID", "WHAT"), [("a-long-id", "x"), ("b", "two\nlines\x1b[2J")])
+    assert shown.splitlines() == ["ID         WHAT", "a-long-id  x", "b          two\\nlines\\x1b[2J"]
+
+
+def test_a_table_without_rows_is_its_header() -> None:
+    assert output.table(("ID", "WHAT"), []) == "ID  WHAT"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sb-1:/data/x", ("sb-1", "/data/x")),
+        ("sb-1:relative", ("sb-1", "relative")),
+        ("sb-1:/a:b", ("sb-1", "/a:b")),
+        ("./a:b", (None, "./a:b")),
+        ("/a:b", (None, "/a:b")),
+        ("folder/a:b", (None, "folder/a:b")),
+        ("-", (None, "-")),
+        ("sb-1:", (None, "sb-1:")),
+    ],
+)
+def test_places_are_here_or_in_a_sandbox(text: str, expected: tuple[str | None, str]) -> None:
+    assert copying.place(text) == expected
+
+
+@pytest.mark.parametrize("arguments", [("a", "b"), ("x:/a", "y:/b")])
+def test_cp_needs_one_side_in_a_sandbox(arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cp", *arguments]) == 2
+    assert "one of SRC and DST" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("v:/data", ("v", "/data", False)), ("v:/data:ro", ("v", "/data", True)), ("v:/data:rw", ("v", "/data", False))],
+)
+def test_volumes_are_read(text: str, expected: tuple[str, str, bool]) -> None:
+    assert sandboxes._volume(text) == expected
+
+
+@pytest.mark.parametrize("text", ["v", "v:data", ":/data", "v:/data:x"])
+def test_what_is_no_volume_is_refused(text: str) -> None:
+    assert status_of("create", "cartpole", "--volume", text) == 2
+
+
+def test_snapshot_id_is_short_for_snapshot_create() -> None:
+    assert snapshots.in_full(["snapshot", "sb-1", "--name", "x"]) == ["snapshot", "create", "sb-1", "--name", "x"]
+    for whole in (["snapshot", "ls"], ["snapshot", "rm", "x"], ["snapshot", "-h"], ["snapshot"], ["ls"]):
+        assert snapshots.in_full(whole) == whole
+
+
+def test_a_command_is_what_comes_after_the_dashes() -> None:
+    args = parser().parse_args(["exec", "sb-1", "--user", "sim", "--env", "A=b=c", "--", "sh", "-c", "exit 3"])
+    assert (args.id, args.user, args.words) == ("sb-1", "sim", ["sh", "-c", "exit 3"])
+    assert common.pairs(args.env) == {"A": "b=c"}
+
+
+def test_choices_are_those_of_the_engines() -> None:
+    assert (common.ENGINES, common.ACCELERATORS) == (select.ENGINES, select.ACCELERATORS)
+    assert common.ISOLATIONS == base.ISOLATIONS
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("nonsense",), ("exec", "sb-1"), ("create", "--ttl", "soon"), ("gc", "--max-size", "big"), ("snapshot",),
+     ("create", "--metadata", "x"), ("warm",), ("ls", "--js")],
+)  # fmt: skip
+def test_wrong_arguments_end_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(*arguments) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("exec", "nobody", "-n", "--", "true"), "no sandbox 'nobody'"),
+        (("logs", "nobody"), "no sandbox 'nobody'"),
+        (("rm", "nobody"), "no sandbox 'nobody'"),
+        (("snapshot", "rm", "nothing"), "no saved snapshot 'nothing'"),
+        (("fork", "nobody"), "neither a sandbox nor a saved snapshot 'nobody'"),
+        (("export", "nobody", "file"), "neither a saved snapshot nor a sandbox 'nobody'"),
+        (("import", "/does/not/exist"), "/does/not/exist: No such file or directory"),
+        (("bake", "no-such-template"), "there is no template 'no-such-template'"),
+        (("create", "cartpole", "--from-snapshot", "x"), "has its template, machine and volumes in it"),
+        (("fork", "x", "-n", "2", "--seed", "1"), "--seed is for one child"),
+        (("volume", "rm", "nothing"), "no volume 'nothing'"),
+    ],
+)
+def test_errors_are_said_on_stderr_and_end_with_1(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 1
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert "Traceback" not in shown.err
+    assert shown.out in ("", "\n")
+
+
+@pytest.mark.parametrize("arguments", [("ls",), ("snapshot", "ls"), ("volume", "ls"), ("ls", "-q")])
+def test_empty_lists_are_json_too(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_every_command_has_json_but_for_scripts_and_terminals() -> None:
+    without = {name for name, command in commands(parser(), "") if "--json" not in command.format_help()}
+    assert without == {"shell", "completion"}
+
+
+def commands(top: argparse.ArgumentParser, prefix: str) -> list[tuple[str, argparse.ArgumentParser]]:
+    found = []
+    for action in top._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                found += commands(command, f"{prefix}{name} ") or [(f"{prefix}{name}", command)]
+    return found
+
+
+def test_every_argument_is_explained() -> None:
+    for name, command in commands(parser(), ""):
+        assert command.description, name
+        for action in command._actions:
+            assert action.help or action.choices, f"{name} {action.dest}"
+
+
+def test_help_imports_nothing_slow() -> None:
+    script = (
+        "import sys; from microsim_vm.cli.main import parser; parser().format_help(); "
+        "print(*sorted({'msgspec', 'yaml', 'psutil', 'zstandard', 'shtab', 'filelock', 'asyncio'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.strip() == ""
+
+
+def test_the_package_runs_as_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "microsim_vm", "--version"], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout.startswith("microsim ")
+
+
+@pytest.mark.parametrize(("shell", "word"), [("bash", "complete"), ("zsh", "#compdef microsim")])
+def test_completion_prints_a_script(shell: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert word in script
+    assert "hibernate" in script
+
+
+def test_bash_completes_commands_and_options() -> None:
+    script = subprocess.run(
+        [sys.executable, "-m", "microsim_vm", "completion", "bash"], capture_output=True, text=True, check=True
+    ).stdout
+    ask = (
+        'COMP_WORDS=(microsim %s); COMP_CWORD=%d; $(complete -p microsim | sed "s/.*-F \\([^ ]*\\).*/\\1/"); '
+        'echo "${COMPREPLY[@]}"'
+    )
+    for words, at, expected in (("hib", 1, "hibernate"), ("gc --dry", 2, "--dry-run"), ("snapshot ''", 2, "rm")):
+        done = subprocess.run(
+            ["bash", "-c", f"{script}\n{ask % (words, at)}"], capture_output=True, text=True, check=True, timeout=30
+        )
+        assert expected in done.stdout.split(), done
+
+
+def test_init_writes_a_project_and_says_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(tmp_path / "new"), "--name", "arm", "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)["files"]
+    assert {os.path.relpath(path, tmp_path / "new") for path in written} == set(scaffold.files("arm"))
+    assert "microsim_world = arm" in (tmp_path / "new" / "pytest.ini").read_text()
+
+
+def test_init_overwrites_nothing_and_writes_nothing_where_it_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    assert main(["init", str(tmp_path)]) == 1
+    assert f"not overwritten: {tmp_path / 'pytest.ini'}" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["pytest.ini"]
+
+
+def test_init_refuses_a_name_that_no_template_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(tmp_path), "--name", "../x"]) == 1
+    assert "cannot be the name" in capsys.readouterr().err
+
+
+def test_doctor_tries_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["doctor", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    findings = {finding["name"]: finding for finding in document["findings"]}
+    assert {"qemu", "kvm", "memory of guests", "namespaces", "taps", "space", "memory"} <= set(findings)
+    assert {"mmdebstrap", "mkfs.erofs", "mkfs.ext4", "runsc", "setpriv"} <= set(findings)
+    assert document["ok"] is all(each["state"] == "ok" for each in findings.values() if each["required"])
+    assert status == (0 if document["ok"] else 1)
+
+
+def test_doctor_says_how_to_install_what_is_missing_and_does_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    for name in ("apt-get", "sudo"):
+        (bin_folder / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/asked\n')
+        (bin_folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(bin_folder))
+    assert main(["doctor"]) == 1
+    shown = capsys.readouterr().out
+    assert "Something that is required does not work." in shown
+    assert "apt-get install --no-install-recommends cpio dpkg erofs-utils mmdebstrap qemu-system-x86" in shown
+    assert not (tmp_path / "asked").exists()
+    assert main(["doctor", "--fix"]) == 1  # nothing was installed
+    asked = (tmp_path / "asked").read_text()
+    assert "apt-get install --yes --no-install-recommends" in asked
+    assert "qemu-system-x86" in asked
+    capsys.readouterr()
+
+
+def test_ctrl_c_ends_with_130(tmp_path: Path) -> None:
+    # Opening a FIFO waits for a writer: there Ctrl-C comes.
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "microsim_vm", "import", str(fifo)], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    with process:
+        assert "importing" in process.stderr.readline()
+        process.send_signal(2)
+        assert process.wait(10) == 130
+        assert process.stderr.read() == "microsim: interrupted\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_traceback() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m microsim_vm completion zsh | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.stderr == ""
