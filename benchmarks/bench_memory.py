@@ -5,21 +5,9 @@ from __future__ import annotations
 import contextlib
 import statistics
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import common
 from microsim_vm.machine import Machine
-
-
-def memory_mib(pid: int) -> tuple[float, float, float]:
-    """Return private, proportional and shared memory of a process, MiB."""
-    fields: dict[str, int] = {}
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
-        key, value = line.split(":")
-        fields[key] = int(value.split()[0])
-    private = fields["Private_Clean"] + fields["Private_Dirty"]
-    shared = fields["Shared_Clean"] + fields["Shared_Dirty"]
-    return private / 1024, fields["Pss"] / 1024, shared / 1024
 
 
 def main() -> None:
@@ -36,10 +24,10 @@ def main() -> None:
     for count in (1, 8, 32):
         with contextlib.ExitStack() as stack:
             machines = [stack.enter_context(world.fork(seed)) for seed in range(count)]
-            idle = statistics.median(memory_mib(machine.pid)[0] for machine in machines)
+            idle = statistics.median(common.memory_mib(machine.pid)[0] for machine in machines)
             with ThreadPoolExecutor(2) as pool:
                 list(pool.map(run, machines))
-            after = [memory_mib(machine.pid) for machine in machines]
+            after = [common.memory_mib(machine.pid) for machine in machines]
         private, proportional, shared = (statistics.median(values) for values in zip(*after, strict=True))
         rows.append([str(count), f"{idle:.0f}", f"{private:.0f}", f"{proportional:.0f}", f"{shared:.0f}",
                      f"{size / private:.1f}"])  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import subprocess
 import sys
@@ -9,11 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import common
-from microsim_vm import warmup
-from microsim_vm.cache import Cache
-from microsim_vm.engines import qemu
-from microsim_vm.machine import Machine
-from microsim_vm.templates.bake import bake
+from microsim_vm.world import WarmWorld
 
 # The same episode without any virtual machine: load the template's world, run the controller, print the steps.
 PLAIN = """
@@ -67,46 +65,38 @@ def main() -> None:
     )
 
 
-def _cold(world: common.WarmWorld, source: bytes, options: object) -> float:
+def _cold(world: WarmWorld, source: bytes, options: argparse.Namespace) -> float:
     """Return seconds for a few seeds that each boot and load, as many at a time as the forks had."""
-    image = bake(world.template, Cache(), locked=False, progress=common.progress)
-    engine = qemu.Qemu("kvm" if world.snapshot.manifest.engine["accelerator"] == "kvm" else "tcg")
 
     def run(seed: int) -> None:
-        with (
-            Cache().staging("benchmark") as folder,
-            warmup.loaded(world.template, image, engine, folder, lambda _: None) as (vm, client, _),
-        ):
-            machine = Machine(vm, client, seed=seed, limits=world.template.controller)
-            machine.adopt(os.urandom(64), reseed=True)
-            machine.run_episode(source, filename="controller.py", max_steps=options.max_steps)  # type: ignore[attr-defined]
+        with common.cold(world, seed) as machine:
+            machine.run_episode(source, filename="controller.py", max_steps=options.max_steps)
 
     started = time.monotonic()
-    with ThreadPoolExecutor(options.workers) as pool:  # type: ignore[attr-defined]
-        list(pool.map(run, range(options.cold)))  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(options.workers) as pool:
+        list(pool.map(run, range(options.cold)))
     return time.monotonic() - started
 
 
-def _plain(world: common.WarmWorld, controller: str, options: object) -> tuple[float, list[int]]:
+def _plain(world: WarmWorld, controller: str, options: argparse.Namespace) -> tuple[float, list[int]]:
     """Return seconds for a few seeds in plain processes, and each one's steps."""
     spec = world.template.world
     assert spec is not None
     assert spec.factory is not None
-    import json
 
     command = [sys.executable, "-c", PLAIN, str(world.template.path.parent), spec.factory, json.dumps(spec.kwargs)]
 
     def run(seed: int) -> int:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         done = subprocess.run(
-            [*command, controller, str(seed), str(options.max_steps)],  # type: ignore[attr-defined]
+            [*command, controller, str(seed), str(options.max_steps)],
             env=env, capture_output=True, text=True, check=True, timeout=600,
         )  # fmt: skip
         return int(done.stdout)
 
     started = time.monotonic()
-    with ThreadPoolExecutor(options.workers) as pool:  # type: ignore[attr-defined]
-        steps = list(pool.map(run, range(options.plain)))  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(options.workers) as pool:
+        steps = list(pool.map(run, range(options.plain)))
     return time.monotonic() - started, steps
 
 

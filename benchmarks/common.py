@@ -1,13 +1,18 @@
-"""What the benchmark scripts share: set-up, medians, and one table format."""
+"""What the benchmark scripts share: set-up, a cold boot to compare with, medians, and one table format."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import statistics
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from microsim_vm import forks, warmup
+from microsim_vm.machine import Machine
 from microsim_vm.templates import Template, find_template, search_path
 from microsim_vm.world import Options, WarmWorld, warm
 
@@ -41,6 +46,48 @@ def world(name: str) -> WarmWorld:
     return warmed
 
 
+@contextlib.contextmanager
+def cold(world: WarmWorld, seed: int = 0) -> Iterator[Machine]:
+    """Boot a guest and load its world: what each fork would pay if there were no snapshots.
+
+    Yields:
+        The machine, its generators reseeded like a fork's; how long it took is in its ``timings`` as "cold",
+        "cold.boot" and "cold.load", milliseconds.
+    """
+    forker = world.forker
+    started = time.monotonic()
+    with (
+        forker.cache.staging("benchmark") as folder,
+        warmup.booted(forker.boot, forker.engine, folder, "benchmark", lambda _: None) as (vm, client, boot_ms),
+    ):
+        load_ms = warmup.load_world(world.template, vm, client, lambda _: None)["load_ms"]
+        machine = forker.machine(vm, client, seed)
+        machine.adopt(os.urandom(forks.ENTROPY_BYTES), reseed=True)
+        machine.timings = {"cold": (time.monotonic() - started) * 1000.0, "cold.boot": boot_ms, "cold.load": load_ms}
+        yield machine
+
+
+def times(count: int, action: Callable[[], object]) -> list[float]:
+    """Return how long an action takes, each of ``count`` times, milliseconds."""
+    found = []
+    for _ in range(count):
+        started = time.monotonic()
+        action()
+        found.append((time.monotonic() - started) * 1000.0)
+    return found
+
+
+def memory_mib(pid: int) -> tuple[float, float, float]:
+    """Return private, proportional and shared memory of a process, MiB."""
+    fields: dict[str, int] = {}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+        key, value = line.split(":")
+        fields[key] = int(value.split()[0])
+    private = fields["Private_Clean"] + fields["Private_Dirty"]
+    shared = fields["Shared_Clean"] + fields["Shared_Dirty"]
+    return private / 1024, fields["Pss"] / 1024, shared / 1024
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the value below which ``share`` of the values lie (nearest rank)."""
     ordered = sorted(values)
@@ -52,9 +99,15 @@ def summary(values: Sequence[float]) -> list[str]:
     return [f"{statistics.median(values):.1f}", f"{percentile(values, 0.99):.1f}", str(len(values))]
 
 
+def compared(measured: Mapping[str, Sequence[float]]) -> list[list[str]]:
+    """Return a row per measurement: label, p50, p99, n, and the ratio of its p50 to the first one's."""
+    first = statistics.median(next(iter(measured.values())))
+    return [[label, *summary(values), f"{statistics.median(values) / first:.2f}"] for label, values in measured.items()]
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a Markdown table."""
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, ["-" * width for width in widths], *rows]:
         print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")
-    print()
+    print(flush=True)
