@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from microsim_vm.cli import common, units
 from microsim_vm.cli.common import command
 from microsim_vm.cli.output import Output
+from microsim_vm.errors import AgentError
 
 if TYPE_CHECKING:
     from microsim_vm.cli.common import Commands
@@ -51,8 +52,17 @@ def run_exec(args: argparse.Namespace, output: Output) -> int:
         "timeout_seconds": args.timeout or FOREVER_S, "cwd": args.cwd, "user": args.user, "stdin": stdin,
         "env": common.pairs(args.env),
     }  # fmt: skip
+    try:
+        if output.json:
+            result = sandbox.exec(args.words, **settings)
+        else:
+            result = sandbox.exec_raw(args.words, _pass_on, **settings)
+    except AgentError as error:
+        if type(error) is not AgentError:
+            raise
+        # It could not be started; where in the guest's agent that came out helps nobody here.
+        raise AgentError(error.what, cause=error.cause, hint=error.hint) from None
     if output.json:
-        result = sandbox.exec(args.words, **settings)
         output.result(
             {
                 "exit_code": result.exit_code,
@@ -67,8 +77,6 @@ def run_exec(args: argparse.Namespace, output: Output) -> int:
             },
             "",
         )
-    else:
-        result = sandbox.exec_raw(args.words, _pass_on, **settings)
     if result.dropped_bytes:
         output.error(f"{result.dropped_bytes} bytes of output were too many, and are lost; write them to a file there")
     if result.timed_out:

@@ -61,7 +61,7 @@ def _raw() -> Iterator[None]:
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     try:
-        tty.setraw(keyboard)
+        tty.setraw(keyboard, termios.TCSADRAIN)  # what was typed already is for the shell
         yield
     finally:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
