@@ -139,12 +139,12 @@ def test_output_past_the_limit_is_not_kept() -> None:
         for _ in range(20):
             on_event("stdout", bytes(1 << 20))
         on_event("screen", b"no stream of ours")
-        return {"exit_code": 0, "duration_ms": 1.0, "timed_out": False, "dropped": 0}, ()
+        return {"exit_code": 0, "duration_ms": 1.0, "timed_out": False, "dropped": 0, "limits_hit": []}, ()
 
     assert len(Guest(HostileGuest(exec=run)).exec("x").stdout_bytes) == MAX_OUTPUT
 
 
-@pytest.mark.parametrize("answer", [{}, {"exit_code": "x", "duration_ms": 1, "timed_out": False, "dropped": 0}])
+@pytest.mark.parametrize("answer", [{}, {"exit_code": "x", "duration_ms": 1, "timed_out": False, "dropped": 0, "limits_hit": []}])
 def test_an_answer_without_a_result_is_no_success(answer: dict[str, Any]) -> None:
     with pytest.raises(AgentError, match="malformed"):
         Guest(HostileGuest(exec=lambda on_event: (answer, ()))).exec("x")

@@ -108,7 +108,7 @@ def _assert_it_stopped(machine: Machine) -> None:
 def _assert_no_group_is_left(machine: Machine) -> None:
     """None but that of the very command that looks."""
     deadline = time.monotonic() + 10.0
-    while machine.exec("ls -d /sys/fs/cgroup/exec-*/ | wc -l").stdout != "1\n":
+    while machine.exec("ls -d /sys/fs/cgroup/jobs/exec-*/ | wc -l").stdout != "1\n":
         assert time.monotonic() < deadline, "an empty control group was not swept"
 
 

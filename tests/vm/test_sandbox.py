@@ -13,11 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 from hosting import wait_for
 from microsim_vm import Sandbox
 from microsim_vm.cache import Cache
 from microsim_vm.errors import (
+    CommandFailedError,
     CommandInterruptedError,
     MicrosimError,
     SandboxNotFoundError,
@@ -327,6 +329,23 @@ def test_a_snapshot_in_the_middle_of_a_long_answer_leaves_no_channel_in_pieces(c
     thread.join(60)
     assert printed == [12_000_004]
     assert child.exec("echo whole").stdout == "whole\n"
+
+
+def test_a_fork_bomb_is_capped_and_stays_in_its_own_sandbox(parent: Sandbox) -> None:
+    processes = len(psutil.pids())
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(parent.fork()) for _ in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            bomb = pool.submit(children[0].exec, "b() { b | b & b; }; b", timeout_seconds=5)
+            others = [pool.submit(each.exec, "sleep 2; echo fine", timeout_seconds=60) for each in children[1:]]
+            assert [other.result().stdout for other in others] == ["fine\n"] * 3
+            result = bomb.result()
+        assert "processes" in result.limits_hit
+        assert result.timed_out or result.exit_code != 0
+        assert children[0].exec("echo $(ls -d /proc/[0-9]*/exe | wc -l)", timeout_seconds=60).exit_code == 0
+        with pytest.raises(CommandFailedError, match="limit of processes"):
+            children[0].exec("for i in $(seq 1100); do sleep 30 & done; exit 3", timeout_seconds=60, check=True)
+    wait_for(lambda: len(psutil.pids()) < processes + 30, "the host's processes are as before")
 
 
 def test_one_hundred_requests_from_many_threads(child: Sandbox) -> None:

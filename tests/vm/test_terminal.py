@@ -152,7 +152,7 @@ def test_closing_leaves_no_survivor(machine: Machine) -> None:
         assert screen is None or screen.end() == -9
         assert machine.exec("grep -lx sleep /proc/[0-9]*/comm").stdout == ""
         deadline = time.monotonic() + 10.0
-        while machine.exec("ls -d /sys/fs/cgroup/exec-*/ | wc -l").stdout != "1\n":
+        while machine.exec("ls -d /sys/fs/cgroup/jobs/exec-*/ | wc -l").stdout != "1\n":
             assert time.monotonic() < deadline
 
     def refuse(_: bytes) -> None:

@@ -95,6 +95,7 @@ class Agent:
     def __init__(self, link: hostlink.HostLink) -> None:
         self._link = link
         self._volumes: List[str] = []
+        jobs.prepare()
         self._settings = config.load()
         self._env = config.environment(self._settings)
         self._world = self._start_hosts()

@@ -46,8 +46,8 @@ def run(
         emit: Takes the output.
 
     Returns:
-        ``exit_code`` (negative signal number when killed), ``timed_out``, ``duration_ms``, and ``dropped``,
-        the number of bytes not passed on.
+        ``exit_code`` (negative signal number when killed), ``timed_out``, ``duration_ms``, ``dropped``, the
+        number of bytes not passed on, and ``limits_hit``, the names of limits that it ran into.
 
     Raises:
         ValueError: The guest has no such user.
@@ -87,6 +87,7 @@ def run(
             job.kill()
             raise
         code = process.wait()
+        limits_hit = job.limits_hit()
     finally:
         job.end(pipes.hand_over() if pipes is not None else [])
     return {
@@ -94,6 +95,7 @@ def run(
         "timed_out": timed_out,
         "duration_ms": (time.monotonic() - started) * 1000.0,
         "dropped": pipes.dropped,
+        "limits_hit": limits_hit,
     }
 
 

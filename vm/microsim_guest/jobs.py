@@ -13,13 +13,30 @@ from typing import Deque, Dict, List
 
 from microsim_guest import kernel, wire
 
-MAX_PROCESSES = 4096
+# Bounds of all jobs together, so that a fork bomb leaves the agent and the world memory, and time, to live on.
+GROUP = "jobs"
+RESERVED_BYTES = 48 << 20
+BYTES_PER_PROCESS = 1 << 20  # as many processes and threads as the guest has MiB
 PAUSE_S = 0.01  # between two looks at what the background prints: a flood of it must not cost the world its time
 
 _lock = threading.Lock()
 _running: Dict[str, "Job"] = {}
 # The cancellation of a command may overtake its start, which has a thread of its own.
 _overtaking: Deque[str] = collections.deque(maxlen=64)
+
+
+def prepare() -> None:
+    """Make the group that all jobs are in; before the first one."""
+    group = kernel.ControlGroup(GROUP, memory_max=max(_memory() - RESERVED_BYTES, RESERVED_BYTES))
+    group.delegate()
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _max_processes() -> int:
+    return _memory() // BYTES_PER_PROCESS
 
 
 class Job:
@@ -40,7 +57,7 @@ class Job:
         with _lock:
             if token in _running:
                 raise ValueError("a command called {} is running".format(token))
-            self._group = kernel.ControlGroup("exec-" + token, pids_max=MAX_PROCESSES)
+            self._group = kernel.ControlGroup(GROUP + "/exec-" + token, pids_max=_max_processes())
             _running[token] = self
             self._cancelled = token in _overtaking
 
@@ -57,6 +74,11 @@ class Job:
         """Kill all there is of it."""
         self._cancelled = True
         self._group.kill()
+
+    def limits_hit(self) -> List[str]:
+        """Return which limits it ran into: "processes", or "memory" (the guest's own)."""
+        events = self._group.events()
+        return [name for name, count in (("processes", "pids.max"), ("memory", "memory.oom_kill")) if events[count]]
 
     def end(self, pipes: List[int]) -> None:
         """Give the job up: its main process has ended. What it left in the background runs on.

@@ -135,6 +135,10 @@ class ControlGroup:
         for key, value in limits.items():
             self._write(key.replace("_", "."), str(value))
 
+    def delegate(self) -> None:
+        """Let groups inside this one have limits of their own."""
+        self._write("cgroup.subtree_control", "+memory +pids")
+
     def _write(self, name: str, value: str) -> None:
         with open(os.path.join(self.path, name), "w") as file:
             file.write(value)
