@@ -256,6 +256,15 @@ def test_a_running_sandbox_is_forked_into_several(sandbox: str, cli: Cli) -> Non
     assert cli("ls", "-q").stdout.split() == [sandbox]
 
 
+def test_ctrl_c_leaves_none_of_the_children(sandbox: str, cli: Cli) -> None:
+    process = cli.start("fork", sandbox, "-n", "20")
+    with process:
+        wait_for(lambda: len(cli("ls", "-q").stdout.split()) > 2, "the first children")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert cli("ls", "-q").stdout.split() == [sandbox]
+
+
 def test_pause_refuses_requests_until_resume(sandbox: str, cli: Cli) -> None:
     assert cli("pause", sandbox).stdout == f"{sandbox} is paused\n"
     assert "is paused" in cli("exec", sandbox, "--", "true", status=1).stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from microsim_vm.cli import common, sandboxes
@@ -15,7 +15,7 @@ from microsim_vm.errors import MicrosimError, SandboxNotFoundError, SnapshotErro
 
 if TYPE_CHECKING:
     from microsim_vm.cli.common import Commands
-    from microsim_vm.sandbox.sandbox import ForkResult
+    from microsim_vm.sandbox.sandbox import ForkResult, Sandbox
     from microsim_vm.sandbox.saved import SavedSnapshot
 
 VERBS = ("create", "ls", "rm")
@@ -129,28 +129,46 @@ def run_fork(args: argparse.Namespace, output: Output) -> int:
 
 def _forked(args: argparse.Namespace, output: Output) -> list[ForkResult]:
     from microsim_vm.sandbox import saved
-    from microsim_vm.sandbox.sandbox import ForkResult, Sandbox
+    from microsim_vm.sandbox.sandbox import Sandbox
 
     settings = {**sandboxes.life(args), "metadata": common.pairs(args.metadata) or None}
-    seeds = None if args.seed is None else [args.seed]
-    cache = common.cache(args)
-    if args.id not in {snapshot.id for snapshot in saved.listed(cache)}:
-        try:
-            return common.sandbox(args).fork_tree(args.n, seeds=seeds, progress=output.progress, **settings)
-        except SandboxNotFoundError as error:
-            raise SandboxNotFoundError(
-                f"there is neither a sandbox nor a saved snapshot {args.id!r}",
-                hint="see microsim ls and microsim snapshot ls", details=error.details,
-            ) from None  # fmt: skip
+    settings |= {"seed": args.seed, "progress": output.progress}
+    if args.id in {snapshot.id for snapshot in saved.listed(common.cache(args))}:
+        options = common.options(args)
+        return _several(args.n, lambda: Sandbox.create(from_snapshot=args.id, options=options, **settings))
+    try:
+        parent = common.sandbox(args)
+    except SandboxNotFoundError as error:
+        raise SandboxNotFoundError(
+            f"there is neither a sandbox nor a saved snapshot {args.id!r}",
+            hint="see microsim ls and microsim snapshot ls", details=error.details,
+        ) from None  # fmt: skip
+    return _several(args.n, lambda: parent.fork(**settings))
+
+
+def _several(count: int, start: Callable[[], Sandbox]) -> list[ForkResult]:
+    """Start children, several at a time; if that is interrupted, none of them is left."""
+    import os
+    from concurrent.futures import ThreadPoolExecutor
+
+    from microsim_vm.sandbox.sandbox import ForkResult
+
+    made: list[Sandbox] = []
 
     def child(index: int) -> ForkResult:
         try:
-            sandbox = Sandbox.create(
-                from_snapshot=args.id, seed=args.seed, options=common.options(args), progress=output.progress,
-                **settings,
-            )  # fmt: skip
-            return ForkResult(index, sandbox, None)
+            sandbox = start()
         except MicrosimError as error:
             return ForkResult(index, None, error)
+        made.append(sandbox)
+        return ForkResult(index, sandbox, None)
 
-    return [child(index) for index in range(args.n)]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        futures = [pool.submit(child, index) for index in range(count)]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            for sandbox in made:
+                sandbox.kill()
+            raise
