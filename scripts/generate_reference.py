@@ -6,6 +6,7 @@ Usage: python scripts/generate_reference.py [--check]
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import inspect
 import re
@@ -16,6 +17,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 from microsim_vm import episode, errors, filesystem, guest, machine, transfers, world
+from microsim_vm.cli import main as command
 from microsim_vm.templates import spec
 
 from pytest_microsim import errors as plugin_errors
@@ -34,6 +36,7 @@ Generated from the code by `scripts/generate_reference.py`; do not edit. The gui
 - [Fixtures](#fixtures)
 - [Rollouts and episodes](#rollouts-and-episodes)
 - [Warm worlds and machines](#warm-worlds-and-machines)
+- [The microsim command](#the-microsim-command)
 - [Template](#template)
 - [Errors](#errors)
 """
@@ -111,6 +114,9 @@ def reference() -> str:
         *map(class_section, USER_CLASSES),
         "## Warm worlds and machines\n",
         *map(class_section, VM_CLASSES),
+        "## The microsim command\n",
+        "The guide is [the command line](cli.md). Every command has `--help`.\n",
+        *(command_section(name, parser) for name, parser in commands(command.parser(), "microsim")),
         "## Template\n",
         f"{prose(inspect.getdoc(spec.Document) or '')}\n",
         struct_table(spec.Document),
@@ -169,6 +175,29 @@ def class_section(kind: type) -> str:
             parts += [f"#### {kind.__name__}.{name}\n", f"`{name}{_signature(member)}`\n"]
             parts += [prose(inspect.getdoc(member) or ""), ""]
     return "\n".join(parts)
+
+
+def commands(top: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield every command without commands of its own, with its name."""
+    children = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]
+    if not children:
+        yield name, top
+    for action in children:
+        for word, child in action.choices.items():
+            yield from commands(child, f"{name} {word}")
+
+
+def command_section(name: str, parser: argparse.ArgumentParser) -> str:
+    """Describe a command: its description and its arguments."""
+    rows = []
+    for action in parser._actions:
+        if action.dest == "help":
+            continue
+        value = f"{{{','.join(action.choices)}}}" if action.choices else action.metavar or action.dest.upper()
+        takes_value = "" if action.nargs == 0 else f" {value}"
+        shown = ", ".join(action.option_strings) + takes_value if action.option_strings else value
+        rows.append((f"`{shown}`", action.help or ""))
+    return f"### {name}\n\n{parser.description}\n\n{table(('argument', 'meaning'), rows)}"
 
 
 def struct_section(struct: type[msgspec.Struct]) -> str:
