@@ -213,14 +213,19 @@ class Rollout:
         check: bool = False,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        user: str | None = None,
         stdin: bytes | str | None = None,
     ) -> ExecResult:
         """Run a command in the microVM: text goes through a shell, a list does not.
 
+        It runs as root, or as another ``user`` of the guest. What it leaves in the background runs on.
+
         Raises:
             CommandFailedError: With ``check=True``, if it does not exit with 0.
         """
-        return self.machine.exec(command, timeout_seconds=timeout_seconds, check=check, cwd=cwd, env=env, stdin=stdin)
+        return self.machine.exec(
+            command, timeout_seconds=timeout_seconds, check=check, cwd=cwd, env=env, user=user, stdin=stdin
+        )
 
     @property
     def filesystem(self) -> Filesystem:
@@ -250,7 +255,7 @@ class Rollout:
         children end with the test; what happens in them is not part of verdicts over the group of seeds.
 
         Args:
-            n: How many, 1 or more. The copy takes seconds, once for all of them.
+            n: How many, 1 or more. What this one has written is copied once for all of them.
 
         Raises:
             MemoryBudgetError: Other guests hold the memory.

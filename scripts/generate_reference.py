@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
-from microsim_vm import episode, errors, filesystem, guest, machine, transfers, world
+from microsim_vm import episode, errors, filesystem, guest, machine, transfers, volumes, world
 from microsim_vm.cli import main as command
+from microsim_vm.sandbox import sandbox, saved, store
 from microsim_vm.templates import spec
 
 from pytest_microsim import errors as plugin_errors
@@ -36,6 +37,7 @@ Generated from the code by `scripts/generate_reference.py`; do not edit. The gui
 - [Fixtures](#fixtures)
 - [Rollouts and episodes](#rollouts-and-episodes)
 - [Warm worlds and machines](#warm-worlds-and-machines)
+- [Sandboxes](#sandboxes)
 - [The microsim command](#the-microsim-command)
 - [Template](#template)
 - [Errors](#errors)
@@ -46,6 +48,7 @@ USER_CLASSES = (rollout.Rollout, rollout.Episode, episode.Column)
 VM_CLASSES = (world.WarmWorld, machine.Machine, guest.Guest, guest.ExecResult, guest.PartialOutput, guest.Terminal,
               filesystem.Filesystem, filesystem.Stat, filesystem.Entry, transfers.Transfer,
               episode.EpisodeRecord)  # fmt: skip
+SANDBOX_CLASSES = (sandbox.Sandbox, sandbox.ForkResult, saved.SavedSnapshot, volumes.Volume, store.Mount, world.Options)
 TEMPLATE_PARTS = {
     "base": spec.Base,
     "python": spec.Python,
@@ -114,6 +117,9 @@ def reference() -> str:
         *map(class_section, USER_CLASSES),
         "## Warm worlds and machines\n",
         *map(class_section, VM_CLASSES),
+        "## Sandboxes\n",
+        "The guide is [sandboxes](sandboxes.md). A `Sandbox` has all that a `Guest` has.\n",
+        *map(class_section, SANDBOX_CLASSES),
         "## The microsim command\n",
         "The guide is [the command line](cli.md). Every command has `--help`.\n",
         *(command_section(name, parser) for name, parser in commands(command.parser(), "microsim")),

@@ -144,7 +144,9 @@ def test_output_past_the_limit_is_not_kept() -> None:
     assert len(Guest(HostileGuest(exec=run)).exec("x").stdout_bytes) == MAX_OUTPUT
 
 
-@pytest.mark.parametrize("answer", [{}, {"exit_code": "x", "duration_ms": 1, "timed_out": False, "dropped": 0, "limits_hit": []}])
+@pytest.mark.parametrize(
+    "answer", [{}, {"exit_code": "x", "duration_ms": 1, "timed_out": False, "dropped": 0, "limits_hit": []}]
+)
 def test_an_answer_without_a_result_is_no_success(answer: dict[str, Any]) -> None:
     with pytest.raises(AgentError, match="malformed"):
         Guest(HostileGuest(exec=lambda on_event: (answer, ()))).exec("x")

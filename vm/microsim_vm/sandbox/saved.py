@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,6 +17,9 @@ from microsim_vm.cache import Cache
 from microsim_vm.errors import SnapshotError
 from microsim_vm.sandbox.origin import Origin
 from microsim_vm.snapshots import FileRecord
+
+if TYPE_CHECKING:
+    from microsim_vm.world import Options
 
 MANIFEST = "manifest.json"
 
@@ -40,6 +44,36 @@ class SavedSnapshot(msgspec.Struct, frozen=True):
     boot: str
     files: dict[str, FileRecord]
     metadata: dict[str, str] = {}
+
+    @classmethod
+    def list(cls, options: Options | None = None) -> SavedSnapshots:
+        """Return all saved snapshots, oldest first."""
+        return listed(_cache(options))
+
+    @classmethod
+    def get(cls, id: str, options: Options | None = None) -> SavedSnapshot:
+        """Return a saved snapshot whose files are whole.
+
+        Raises:
+            SnapshotError: There is none of this id, or a file of it is damaged.
+        """
+        return get(_cache(options), id)
+
+    def delete(self, options: Options | None = None) -> None:
+        """Delete it; sandboxes forked from it keep what they use.
+
+        Raises:
+            SnapshotError: It is gone already.
+        """
+        delete(_cache(options), self.id)
+
+
+# Inside the class ``list`` is the method.
+SavedSnapshots = list[SavedSnapshot]
+
+
+def _cache(options: Options | None) -> Cache:
+    return Cache(options.cache_dir if options is not None else None)
 
 
 def seal(folder: Path, known: Mapping[str, FileRecord] = MappingProxyType({})) -> dict[str, FileRecord]:
@@ -74,7 +108,7 @@ def folder_of(cache: Cache, snapshot: str) -> Path:
     return cache.folder("saved") / snapshot
 
 
-def listed(cache: Cache) -> list[SavedSnapshot]:
+def listed(cache: Cache) -> SavedSnapshots:
     """Return all saved snapshots, oldest first."""
     found = [_read(folder) for folder in cache.folder("saved").iterdir()]
     return sorted((each for each in found if each is not None), key=lambda each: each.created_at)
