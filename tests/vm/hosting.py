@@ -11,15 +11,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
+from microsim_vm import Sandbox, runtime
 from microsim_vm.cache import Cache
+from microsim_vm.sandbox.store import Store
 from microsim_vm.templates import load_template
 from microsim_vm.templates.bake import bake
 from microsim_vm.templates.spec import Template
-from microsim_vm.world import WarmWorld
+from microsim_vm.world import Options, WarmWorld
 
 FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[1]
@@ -41,6 +44,28 @@ def say(*words):
 
 template = load_template(Path(sys.argv[1]))
 options = Options(cache_dir=Path(sys.argv[2]))
+"""
+
+# And how those go on that use sandboxes; ``stop`` lets them stand still at a point, to be killed there.
+SANDBOXES = """
+from microsim_vm import Mount, Sandbox, Volume
+
+def create(**settings):
+    return Sandbox.create(template.path, options=options, **settings)
+
+def stop(place, name, when=lambda *a: True, after=False):
+    real = getattr(place, name)
+    def stopping(*args, **kwargs):
+        if not when(*args):
+            return real(*args, **kwargs)
+        if after:
+            real(*args, **kwargs)
+        say("stopped")
+        time.sleep(600)
+    setattr(place, name, stopping)
+
+def sleep():
+    time.sleep(600)
 """
 
 
@@ -65,6 +90,38 @@ def fresh_cache(root: Path, *shared: str) -> Cache:
     for name in shared or ("bases", "pythons", "wheels", "probes"):
         (root / name).symlink_to(usual.folder(name))
     return Cache(root)
+
+
+class Place:
+    """A template and a cache that only these tests use, so that all that is in it is theirs."""
+
+    def __init__(self, template: Template, cache: Cache) -> None:
+        self.template = template
+        self.cache = cache
+        self.options = Options(cache_dir=cache.root)
+        self.store = Store(cache)
+
+    @property
+    def arguments(self) -> tuple[Path, Path]:
+        """What every script takes."""
+        return self.template.path, self.cache.root
+
+    def create(self, **settings: Any) -> Sandbox:
+        """Make a sandbox in this process."""
+        return Sandbox.create(self.template.path, options=self.options, **settings)
+
+    def session(self, body: str, *arguments: object) -> contextlib.AbstractContextManager[Session]:
+        """Run a script that works with sandboxes of this place; it is dead at the end."""
+        return session(SANDBOXES + body, *self.arguments, *arguments)
+
+    def left(self, pid: int = 0, *, hibernated: Collection[str] = ()) -> list[str]:
+        """Return what lies about although nothing runs here: guests, folders, and records and doors of a process."""
+        with runtime.locked() as path:
+            records = [record.label for _, record in runtime.records(path) if record.owner.pid == pid]
+            doors = [door.name for door in path.glob(f"{pid}-*")]
+        folders = [f"{kind}/{each.name}" for kind in ("staging", "sandboxes")
+                   for each in self.cache.folder(kind).iterdir() if each.name not in hibernated]  # fmt: skip
+        return [*map(str, guests_of(self.cache.root)), *folders, *records, *doors]
 
 
 def guests_of(root: Path) -> list[int]:

@@ -6,6 +6,7 @@ one of :data:`CONTROLS`. Errors travel with their class and attributes.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -42,11 +43,17 @@ def _open(pid: int) -> str:
     # The start time makes the name this very process's: the reaper compares it.
     place = runtime.folder() / f"{pid}-{owner.start_time(pid)}{SUFFIX}"
     place.unlink(missing_ok=True)
+    atexit.register(_close, pid, place)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(place))
     listener.listen(64)
     threading.Thread(target=_serve, args=(listener,), name="microsim-door", daemon=True).start()
     return str(place)
+
+
+def _close(pid: int, place: Path) -> None:
+    if os.getpid() == pid:  # a forked child ends without closing its parent's
+        place.unlink(missing_ok=True)
 
 
 def finish(timeout_s: float) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
 
-from microsim_vm import errors, tools
+from microsim_vm import errors, owner, tools
 from microsim_vm.cache import Cache
 from microsim_vm.errors import MicrosimError, SandboxError
 from microsim_vm.sandbox.store import Record, Store
@@ -39,16 +41,21 @@ def start(store: Store, record: Record, progress: Progress) -> Record:
     assert process.stdin is not None
     assert process.stdout is not None
     with process, process.stdin as order, process.stdout as answers:
-        for line in answers:
-            said = json.loads(line)
-            if "progress" in said:
-                progress(said["progress"])
-            elif "error" in said:
-                raise errors.rebuilt(said["error"], said["state"])
-            else:
-                order.write(KEEP)
-                order.flush()
-                return msgspec.convert(said["up"], type=Record)
+        try:
+            for line in answers:
+                said = json.loads(line)
+                if "progress" in said:
+                    progress(said["progress"])
+                elif "error" in said:
+                    raise errors.rebuilt(said["error"], said["state"])
+                else:
+                    order.write(KEEP)
+                    order.flush()
+                    return msgspec.convert(said["up"], type=Record)
+        except BaseException:
+            order.close()
+            answers.read()  # until it has ended, and its microVM with it
+            raise
     raise SandboxError(f"the keeper of sandbox {record.id} ended before it was up", hint="see the host's log")
 
 
@@ -61,8 +68,19 @@ def main(root: str, sandbox: str) -> None:
             print(json.dumps(words), flush=True)
 
     store = Store(Cache(Path(root)))
+    kept: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def listen() -> None:
+        keep = sys.stdin.buffer.readline() == KEEP
+        known = store.read(sandbox)
+        if not keep and (known is None or known.owner != owner.Process.current()):
+            os._exit(1)  # its maker is gone before it is up: the kernel ends the microVM with us
+        kept.put(keep)
+
+    threading.Thread(target=listen, daemon=True).start()
     record = store.read(sandbox)
-    assert record is not None
+    if record is None or record.status not in ("starting", "waking"):
+        return  # its maker is gone, and somebody has tidied up
     try:
         live = launch.start(store, record, lambda line: say(progress=line))
     except MicrosimError as error:
@@ -70,7 +88,7 @@ def main(root: str, sandbox: str) -> None:
         say(error=type(error).__name__, state=state)
         return
     say(up=msgspec.to_builtins(live.record))
-    if sys.stdin.buffer.readline() != KEEP:  # its maker died: nobody knows of the sandbox
+    if not kept.get() and record.status == "starting":  # its maker died: nobody knows of the sandbox
         live.kill()
         return
     nowhere = os.open(os.devnull, os.O_RDWR)

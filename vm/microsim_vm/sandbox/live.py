@@ -30,6 +30,9 @@ SPARE_BYTES = 64 << 20
 UNMOUNT_S = 15.0
 # Requests that leave the guest as it is: what was copied before them is still what a copy would give.
 READ_ONLY = frozenset({"ping", "files.read", "files.list", "files.stat"})
+# Those that last as long as what they run; hibernation waits for all others.
+COMMANDS = frozenset({"exec", "terminal.run"})
+BRIEF_S = 10.0
 
 _here: dict[tuple[Path, str], Live] = {}
 _changes = threading.Lock()
@@ -53,8 +56,10 @@ class Live:
         self._forker = forker
         self._machine = machine
         self._lock = threading.RLock()  # one copy, pause or end at a time; requests go on meanwhile
-        self._counters = threading.Lock()
+        self._counters = threading.Condition()
         self._in_flight = 0
+        self._brief = 0  # of those, the ones that are no commands
+        self._leaving = False  # it is being hibernated: new requests wait until that is done, or is refused
         self._asked = 0  # requests so far that may have changed the guest
         self._last_used = time.monotonic()
         self._copied_at = -1  # ``_asked`` when the fork point was made
@@ -168,7 +173,12 @@ class Live:
             SandboxStateError: It is paused.
         """
         vm, client = self._machine.guest
-        with self._lock, self.store.cache.staging("hibernate") as staging:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._lock)
+            stack.enter_context(self._left_alone())
+            # Who wakes it waits for the end of this microVM, which has its volumes open.
+            stack.enter_context(self.store.locked(self.record.id))
+            staging = stack.enter_context(self.store.cache.staging("hibernate"))
             self._need_running()
             need_space(staging, (self._forker.boot.memory_mib << 20) + SPARE_BYTES, f"hibernating {self.record.id}")
             with client.quiesced():
@@ -246,19 +256,37 @@ class Live:
     @contextlib.contextmanager
     def _in_use(self, op: str) -> Iterator[None]:
         with self._counters:
+            self._counters.wait_for(lambda: not self._leaving)
             self._need_running()
             self._in_flight += 1
+            self._brief += op not in COMMANDS
             self._asked += op not in READ_ONLY
         try:
             yield
         finally:
             with self._counters:
                 self._in_flight -= 1
+                self._brief -= op not in COMMANDS
                 self._last_used = time.monotonic()
+                self._counters.notify_all()
+
+    @contextlib.contextmanager
+    def _left_alone(self) -> Iterator[None]:
+        """Let requests under way have their answers, and new ones wait while the block runs."""
+        try:
+            with self._counters:
+                self._leaving = True
+                self._counters.wait_for(lambda: self._brief == 0, BRIEF_S)
+            yield
+        finally:
+            with self._counters:
+                self._leaving = False
+                self._counters.notify_all()
 
     def _write(self, **changes: Any) -> None:
-        self.record = msgspec.structs.replace(self.record, **changes)
-        self.store.write(self.record)
+        changed = msgspec.structs.replace(self.record, **changes)
+        self.store.write(changed)
+        self.record = changed
 
     def _end(self) -> None:
         self._gone = True

@@ -247,7 +247,7 @@ class Sandbox(Guest):
         """End it and remove all that is its, hibernated or not; volumes stay. May be called again."""
         while self._store.read(self.id) is not None:
             here = live.find(self._store, self.id)
-            record = self._store.read(self.id)
+            record = self._settled()
             try:
                 if here is not None:
                     here.kill()
@@ -385,14 +385,23 @@ class Sandbox(Guest):
         if n < 1 or len(wanted) != n:
             raise ValueError(f"{n} children with {len(wanted)} seeds: n is 1 or more, and each child has a seed")
 
+        made: Sandboxes = []
+
         def child(index: int) -> ForkResult:
             try:
-                return ForkResult(index, self.fork(wanted[index], **settings), None)
+                sandbox = self.fork(wanted[index], **settings)
+                made.append(sandbox)
+                return ForkResult(index, sandbox, None)
             except MicrosimError as error:
                 return ForkResult(index, None, error)
 
-        with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-            return [*pool.map(child, range(n))]
+        try:
+            with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+                return [*pool.map(child, range(n))]
+        except BaseException:  # Ctrl-C above all: nobody would know of these children
+            for sandbox in made:
+                sandbox.kill()
+            raise
 
     def logs(self) -> str:
         """Return the tail of the guest's console.
@@ -433,7 +442,7 @@ class Sandbox(Guest):
         here = live.find(self._store, self.id)
         if here is not None:
             return here
-        record = self._store.read(self.id)
+        record = self._settled()
         if record is not None and record.status == "hibernated":
             record = launch.woken(self._store, self.id, progress)
             here = live.find(self._store, self.id)
@@ -443,6 +452,16 @@ class Sandbox(Guest):
             self._store.find(self.id)  # raises
             raise SandboxNotFoundError(f"sandbox {self.id} ended with its process", hint="see microsim ls")
         return self._visit(record)
+
+    def _settled(self) -> Record | None:
+        """Return what is known of it, once nobody is about to start or wake it."""
+        record = self._store.read(self.id)
+        while record is not None and record.status in ("starting", "waking"):
+            if not self._store.exists(self.id):
+                self._store.reap()  # whoever was about to has died
+            time.sleep(0.01)
+            record = self._store.read(self.id)
+        return record
 
     def _visit(self, record: Record) -> Visitor:
         if self._visitor is None or self._visitor.record.owner != record.owner:

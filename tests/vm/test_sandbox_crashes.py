@@ -1,0 +1,206 @@
+"""A process that dies at any point leaves nothing behind that one next command does not remove."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from hosting import Place, fresh_cache, plain, wait_for
+from microsim_vm import Sandbox, owner, reaper, runtime
+from microsim_vm.errors import SandboxNotFoundError
+from microsim_vm.sandbox import saved
+
+pytestmark = pytest.mark.timeout(120)
+
+COUNTER = "(i=0; while :; do i=$((i+1)); echo $i >>/workspace/count; sleep 0.05; done) >/dev/null 2>&1 &"
+# The victims' points: the imports, and what stands still.
+BOOTING = "from microsim_vm import warmup; stop(warmup, '_wait_for_agent')\n"
+LOADING = """
+from microsim_vm.agent import AgentClient
+stop(AgentClient, '_send', lambda self, data: b'world.load' in data, after=True)
+"""
+SEALING = "stop(os, 'rename', lambda old, new: new.parent.name == 'snapshots')\n"
+FORKING = "from microsim_vm.machine import Machine; stop(Machine, 'adopt')\n"
+SAVING = "from microsim_vm.sandbox import saved; stop(saved, 'seal')\n"
+KEEPING = "stop(os, 'rename', lambda old, new: new.parent.name == 'saved')\n"
+WRITING_IMAGE = "stop(os, 'rename', lambda old, new: new.name == 'hibernated')\n"
+WRITING_RECORD = "from microsim_vm.sandbox.live import Live; stop(Live, '_write')\n"
+ENDING = "from microsim_vm.sandbox.live import Live; stop(Live, '_end')\n"
+STARTING = "from microsim_vm.sandbox import launch; stop(launch, 'start')\n"
+WAKING = """
+from microsim_vm.agent import AgentClient
+stop(AgentClient, '_send', lambda self, data: b'wake' in data)
+"""
+FORK_POINT = """
+sandbox = create()
+stop(os, 'rename', lambda old, new: new.parent.name == 'forkpoint')
+sandbox.fork()
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Nothing is warm in it before the first test."""
+    folder = tmp_path_factory.mktemp("crashes")
+    return Place(plain(folder), fresh_cache(folder / "cache"))
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose number a dead one had."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def killed(place: Place, body: str, *arguments: object) -> int:
+    """Kill a script where it stands still, and return the process's number."""
+    with place.session(body, *arguments) as victim:
+        victim.expect("stopped")
+        victim.kill()
+    return victim.process.pid
+
+
+def listed(place: Place) -> list[str]:
+    """Give the one next command."""
+    return [each.id for each in Sandbox.list(place.options)]
+
+
+@pytest.mark.parametrize("point", [BOOTING, LOADING, SEALING], ids=["boot", "load", "seal"])
+def test_killed_while_the_first_snapshot_is_made(place: Place, point: str) -> None:
+    pid = killed(place, point + "create()")
+    assert listed(place) == []
+    assert place.left(pid) == []
+    assert list(place.cache.folder("snapshots").iterdir()) == []
+
+
+def test_what_was_half_made_is_made_anew(place: Place) -> None:
+    lines: list[str] = []
+    with place.create(seed=3, progress=lines.append) as sandbox:
+        assert sandbox.exec("echo $EPISODE_SEED").stdout == "3\n"
+    assert [line for line in lines if line.startswith("warmed up in")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(FORKING + "create()", id="fork"),
+        pytest.param(
+            "create().exec_stream('echo; sleep 600', on_stdout=lambda _: say('stopped'), timeout_seconds=600)",
+            id="exec",
+        ),
+        pytest.param(SAVING + "create().snapshot('half')", id="copied"),
+        pytest.param(KEEPING + "create().snapshot('half')", id="snapshot"),
+        pytest.param(FORK_POINT, id="forkpoint"),
+        pytest.param(WRITING_IMAGE + "create().hibernate()", id="image"),
+        pytest.param("sandbox = create()\n" + WRITING_RECORD + "sandbox.hibernate()", id="record"),
+    ],
+)
+def test_killed_while_a_sandbox_runs(place: Place, stranger: subprocess.Popen[bytes], body: str) -> None:
+    with runtime.locked() as path:
+        dead = owner.Process(stranger.pid, 1, owner.boot_id())
+        planted = runtime.new_record(path, runtime.GuestRecord(dead, 100, "a stranger's number", dead))
+    pid = killed(place, body)
+    assert any(line.startswith("sandbox sb-") for line in reaper.reap(place.cache))
+    assert place.left(pid) == []
+    assert not planted.exists()
+    assert stranger.poll() is None
+    assert saved.listed(place.cache) == []
+    with place.create() as sandbox:
+        assert sandbox.exec("echo well").stdout == "well\n"
+
+
+def counted(sandbox: Sandbox) -> list[int]:
+    return [int(line) for line in sandbox.filesystem.read("/workspace/count").split()]
+
+
+def hibernated(place: Place) -> str:
+    """Leave a counter that hibernates, and return its sandbox's id."""
+    sandbox = place.create()
+    sandbox.exec(COUNTER, check=True)
+    wait_for(lambda: sandbox.filesystem.exists("/workspace/count"), "counting")
+    sandbox.hibernate()
+    return sandbox.id
+
+
+def goes_on(place: Place, sandbox: str) -> None:
+    """Wake a counter that was saved, see that it goes on without a gap, and kill it."""
+    with Sandbox.get(sandbox, place.options) as woken:
+        before = counted(woken)
+        assert before == list(range(1, len(before) + 1))
+        wait_for(lambda: len(counted(woken)) > len(before) + 2, "more counting")
+        after = counted(woken)
+        assert after == list(range(1, len(after) + 1))
+    assert place.left() == []
+
+
+def test_killed_once_the_hibernation_is_complete(place: Place) -> None:
+    with place.session(
+        f"sandbox = create()\nsandbox.exec({COUNTER!r})\nsay(sandbox.id)\n{ENDING}sandbox.hibernate()"
+    ) as victim:
+        sandbox = victim.expect("sb-")
+        victim.expect("stopped")
+        victim.kill()
+    assert listed(place) == [sandbox]
+    assert place.left(victim.process.pid, hibernated=[sandbox]) == []
+    goes_on(place, sandbox)
+
+
+@pytest.mark.parametrize("point", [STARTING, WAKING], ids=["started", "restored"])
+def test_killed_while_a_sandbox_wakes(place: Place, point: str) -> None:
+    sandbox = hibernated(place)
+    pid = killed(place, point + "Sandbox.get(sys.argv[3], options).wake()", sandbox)
+    record = place.store.read(sandbox)
+    assert record is not None
+    assert record.status == "waking"
+    assert listed(place) == [sandbox]
+    assert place.left(pid, hibernated=[sandbox]) == []
+    assert Sandbox.get(sandbox, place.options).status == "hibernated"
+    goes_on(place, sandbox)
+
+
+def test_killed_after_a_wake_is_the_end_of_what_ran_on(place: Place) -> None:
+    sandbox = hibernated(place)
+    pid = killed(place, "Sandbox.get(sys.argv[3], options).exec('true'); say('stopped'); sleep()", sandbox)
+    with pytest.raises(SandboxNotFoundError):
+        Sandbox.get(sandbox, place.options)
+    assert place.left(pid) == []
+
+
+def test_a_record_with_a_strangers_number_is_that_of_a_dead_one(
+    place: Place, stranger: subprocess.Popen[bytes]
+) -> None:
+    sandbox = hibernated(place)
+    record = place.store.read(sandbox)
+    assert record is not None
+    dead = owner.Process(stranger.pid, 1, owner.boot_id())
+    place.store.write(msgspec.structs.replace(record, status="running", owner=dead, pid=stranger.pid))
+    door = runtime.folder() / f"{stranger.pid}-1.door"
+    door.touch()
+    assert listed(place) == []
+    assert place.left(stranger.pid) == []
+    assert stranger.poll() is None
+
+
+INTERRUPTED = [
+    pytest.param(FORKING + "say('busy'); create()", id="create"),
+    pytest.param("sandbox = create(); say('busy'); sandbox.exec('sleep 600', timeout_seconds=600)", id="exec"),
+    pytest.param("sandbox = create(); say('busy'); sandbox.fork_tree(200)", id="fork_tree"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", INTERRUPTED)
+def test_ctrl_c_ends_everything_quickly(place: Place, body: str) -> None:
+    with place.session(body) as other:
+        other.expect("busy")
+        time.sleep(1.0)
+        started = time.monotonic()
+        other.process.send_signal(signal.SIGINT)
+        assert other.wait(10) != 0
+        assert time.monotonic() - started < 10
+        assert "KeyboardInterrupt" in other.text
+        assert place.left(other.process.pid) == []
