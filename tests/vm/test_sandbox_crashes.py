@@ -29,7 +29,7 @@ SAVING = "from microsim_vm.sandbox import saved; stop(saved, 'seal')\n"
 KEEPING = "stop(os, 'rename', lambda old, new: new.parent.name == 'saved')\n"
 WRITING_IMAGE = "stop(os, 'rename', lambda old, new: new.name == 'hibernated')\n"
 WRITING_RECORD = "from microsim_vm.sandbox.live import Live; stop(Live, '_write')\n"
-ENDING = "from microsim_vm.sandbox.live import Live; stop(Live, '_end')\n"
+ENDING = "from microsim_vm.sandbox.live import Live; stop(Live, 'end')\n"
 STARTING = "from microsim_vm.sandbox import launch; stop(launch, 'start')\n"
 WAKING = """
 from microsim_vm.agent import AgentClient

@@ -84,18 +84,19 @@ def start(store: Store, record: Record, progress: Progress) -> Live:
         machine = _booted(store, record, forker, progress)
     else:
         machine = forker.fork(store.folder(record.id) / ORIGIN, record.seed, name=record.id)
+    running = msgspec.structs.replace(
+        record, status="running", owner=owner.Process.current(), door=door.path(), pid=machine.pid,
+        boot_ms=(time.monotonic() - started) * 1000.0,
+    )  # fmt: skip
+    live = Live(store, running, forker, machine)  # before its record says so: who reads that looks for it here
     try:
-        running = msgspec.structs.replace(
-            record, status="running", owner=owner.Process.current(), door=door.path(), pid=machine.pid,
-            boot_ms=(time.monotonic() - started) * 1000.0,
-        )  # fmt: skip
         store.write(running)
         _leave_memory_only(store.folder(record.id) / ORIGIN)
-        live = Live(store, running, forker, machine)
     except BaseException:
-        machine.close()
+        live.end()
         raise
-    shutil.rmtree(store.folder(record.id) / HIBERNATED, ignore_errors=True)
+    if record.status == "waking":
+        shutil.rmtree(store.folder(record.id) / HIBERNATED, ignore_errors=True)
     idle.watch(live)
     return live
 

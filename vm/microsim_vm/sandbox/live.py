@@ -195,7 +195,7 @@ class Live:
                 except BaseException:
                     self._forker.engine.resume(vm)
                     raise
-                self._end()
+                self.end()
             staging.mkdir()  # its owner removes it
         shutil.rmtree(self.store.folder(self.record.id) / FORK_POINT, ignore_errors=True)
         self.ended.set()
@@ -205,9 +205,16 @@ class Live:
         if self.record.volumes and not self._gone and self.record.status == "running":
             with contextlib.suppress(AgentError):
                 self._machine.guest[1].call("unmount", timeout_s=UNMOUNT_S)
-        self._end()
+        self.end()
         self.store.remove(self.record.id)
         self.ended.set()
+
+    def end(self) -> None:
+        """End the microVM, and nothing else."""
+        self._gone = True
+        with _changes:
+            _here.pop((self.store.cache.root, self.record.id), None)
+        self._machine.close()
 
     def console(self) -> str:
         """Return the tail of its console."""
@@ -287,12 +294,6 @@ class Live:
         changed = msgspec.structs.replace(self.record, **changes)
         self.store.write(changed)
         self.record = changed
-
-    def _end(self) -> None:
-        self._gone = True
-        with _changes:
-            _here.pop((self.store.cache.root, self.record.id), None)
-        self._machine.close()
 
 
 def find(store: Store, sandbox: str) -> Live | None:

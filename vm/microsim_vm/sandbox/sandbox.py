@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +33,7 @@ from microsim_vm.tools import Progress
 from microsim_vm.world import Options, warm
 
 TTL_S = 3600.0
-ATTEMPTS = 5  # a sandbox may be hibernated or woken by somebody else between two looks
+ATTEMPTS = 6  # a sandbox may be hibernated or woken by somebody else between two looks
 Volumes = Mapping[str, str | Mount]
 Result = TypeVar("Result")
 
@@ -67,6 +68,7 @@ class Sandbox(Guest):
         super().__init__(_Caller(self))
         self._store = store
         self._record = record
+        self._changes = threading.RLock()
         self._visitor: Visitor | None = None
 
     @classmethod
@@ -445,9 +447,9 @@ class Sandbox(Guest):
         record = self._settled()
         if record is not None and record.status == "hibernated":
             record = launch.woken(self._store, self.id, progress)
-            here = live.find(self._store, self.id)
-            if here is not None:
-                return here
+        here = live.find(self._store, self.id)
+        if here is not None:
+            return here
         if record is None or not self._store.exists(self.id):
             self._store.find(self.id)  # raises
             raise SandboxNotFoundError(f"sandbox {self.id} ended with its process", hint="see microsim ls")
@@ -464,22 +466,27 @@ class Sandbox(Guest):
         return record
 
     def _visit(self, record: Record) -> Visitor:
-        if self._visitor is None or self._visitor.record.owner != record.owner:
-            self._leave()
-            self._visitor = Visitor(self._store, record)
-        return self._visitor
+        if record.owner == owner.Process.current():
+            raise SandboxGoneError(f"sandbox {self.id} ends in this very moment")
+        with self._changes:
+            if self._visitor is None or self._visitor.record.owner != record.owner:
+                self._leave()
+                self._visitor = Visitor(self._store, record)
+            return self._visitor
 
     def _leave(self) -> None:
-        if self._visitor is not None:
-            self._visitor.close()
-            self._visitor = None
+        with self._changes:
+            if self._visitor is not None:
+                self._visitor.close()
+                self._visitor = None
 
     def _retried(self, request: Callable[[Live | Visitor], Result]) -> Result:
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             try:
                 return request(self._seat())
             except SandboxGoneError:
                 self._leave()
+                time.sleep(0.01 * 2**attempt)
         raise SandboxGoneError(f"sandbox {self.id} is handed from process to process", hint="use it in one of them")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,9 @@ class Visitor:
         self.record = record
         self._where = {"cache": str(store.cache.root), "sandbox": record.id}
         self._client = _DoorClient(_Way(record))
+        self._uses = threading.Lock()
+        self._under_way = 0
+        self._left = False
 
     def call(
         self,
@@ -83,8 +88,9 @@ class Visitor:
         """Ask the guest's agent."""
         request = {**self._where, "op": op, "args": args or {}, "timeout_s": timeout_s}
         try:
-            # The other end has the same deadline, and more to say about it.
-            return self._client.call("ask", request, blobs, timeout_s=timeout_s + 10.0, on_event=on_event)
+            with self._in_use():
+                # The other end has the same deadline, and more to say about it.
+                return self._client.call("ask", request, blobs, timeout_s=timeout_s + 10.0, on_event=on_event)
         except ChannelClosedError as error:
             raise ChannelClosedError(
                 f"the process of sandbox {self.record.id} ended during {op!r}", cause=error.cause
@@ -120,8 +126,26 @@ class Visitor:
         return msgspec.convert(answer["base"], type=FileRecord | None)
 
     def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
+        """Close the connection, once the requests of other threads have their answers."""
+        with self._uses:
+            self._left = True
+            if not self._under_way:
+                self._client.close()
 
     def _control(self, verb: str, **args: Any) -> dict[str, Any]:
-        return self._client.call(verb, {**self._where, **args}, timeout_s=CONTROL_TIMEOUT_S)[0]
+        with self._in_use():
+            return self._client.call(verb, {**self._where, **args}, timeout_s=CONTROL_TIMEOUT_S)[0]
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[None]:
+        with self._uses:
+            if self._left:
+                raise SandboxGoneError(f"sandbox {self.record.id} was ended, hibernated or handed on")
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._uses:
+                self._under_way -= 1
+                if self._left and not self._under_way:
+                    self._client.close()
