@@ -44,10 +44,11 @@ def main() -> int:
             print(warm.stderr, file=sys.stderr)
             return 1
         print(warm.stdout.strip())
-        parent.snapshot()
+        snapshot = parent.snapshot()
         with ThreadPoolExecutor(max_workers=args.workers) as pool:
             futures = [pool.submit(run_episode, parent, controller, 1000 + i) for i in range(args.n)]
             results = [f.result() for f in as_completed(futures)]
+    snapshot.delete()  # it would outlive this program, for Sandbox.create(from_snapshot=...)
 
     for failed in sorted((r for r in results if not r["ok"]), key=lambda r: r["seed"]):
         print(f"seed {failed['seed']}: {failed['error']}")
