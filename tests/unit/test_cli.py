@@ -151,7 +151,8 @@ def test_choices_are_those_of_the_engines() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [(), ("nonsense",), ("exec", "sb-1"), ("create", "--ttl", "soon"), ("gc", "--max-size", "big"), ("snapshot",),
-     ("create", "--metadata", "x"), ("warm",), ("ls", "--js")],
+     ("create", "--metadata", "x"), ("create", "--vcpus", "0"), ("create", "--memory", "1G"), ("fork", "x", "-n", "0"),
+     ("warm",), ("ls", "--js")],
 )  # fmt: skip
 def test_wrong_arguments_end_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(*arguments) == 2

@@ -138,6 +138,7 @@ def test_the_image_of_a_sandbox_stays(status: Any, fake: Fake) -> None:
 def test_the_image_of_a_dead_sandbox_goes_with_it(fake: Fake) -> None:
     gone = owner.Process(pid=2**22 + 1, started=1, boot=owner.boot_id())
     fake.sandbox("sb-1", fake.image("old", 400), status="running", owner=gone)
+    assert "images/old" in fake.collect(max_size=0, dry_run=True)
     assert "images/old" in fake.collect(max_size=0)
     assert Store(fake.cache).records() == []
 
@@ -173,6 +174,19 @@ def test_what_is_locked_stays(fake: Fake) -> None:
     with filelock.FileLock(lock):
         assert fake.collect(max_size=0) == []
     assert fake.collect(max_size=0) == ["snapshots/busy"]
+
+
+@pytest.mark.parametrize("lock", ["snapshot-x", "image-x", "base-x", "python-x"])
+def test_while_something_is_built_what_it_may_be_built_from_stays(lock: str, fake: Fake) -> None:
+    fake.image("old", 400)
+    fake.snapshot("old", 400)
+    with filelock.FileLock(fake.cache.folder("locks") / f"{lock}.lock"):
+        assert fake.collect(max_size=0) == ["snapshots/old"]
+    assert set(fake.collect(max_size=0)) == {"images/old", "bases/old", "pythons/old"}
+
+
+def test_an_empty_cache_is_fine(fake: Fake) -> None:
+    assert fake.collect(max_size=0, dry_run=True) == []
 
 
 def test_what_lies_behind_a_link_is_another_caches(fake: Fake, tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ FAILURE_S = 86400.0  # no session lasts longer, and only within one is a failure
 # What may go, those that need others first, and the prefix of the lock that builds each.
 KINDS = {"snapshots": "snapshot-", "saved": "", "images": "image-", "bases": "base-", "pythons": "python-",
          "imported": "", "wheels": "", "failures": ""}  # fmt: skip
+BUILT_FROM = frozenset({"images", "bases", "pythons", "wheels"})
+BUILDING = ("snapshot-", "image-", "base-", "python-")
 WHOLE = frozenset({"snapshots", "saved", "images", "bases", "pythons"})  # a folder with a manifest
 
 _Inodes = dict[tuple[int, int], int]
@@ -144,7 +146,7 @@ class _Survey:
         self._names = collections.Counter[tuple[int, int]]()
         self._bytes: _Inodes = {}
         mine = {cache.root / kind for kind in KINDS}
-        others = (path for path in cache.root.iterdir() if path not in mine and not path.is_symlink())
+        others = (path for path in cache.folder().iterdir() if path not in mine and not path.is_symlink())
         for inodes in (*(item.inodes for item in self.items), *map(_inodes, others)):
             self._names.update(inodes.keys())
             self._bytes.update(inodes)
@@ -154,7 +156,11 @@ class _Survey:
     def _hold(self, cache: Cache) -> None:
         """Mark what is in use, and let each use count for what it needs."""
         for record in Store(cache).records():
-            self._mark(_folders(cache, record.origin), f"sandbox {record.id} runs from it")
+            if record.owner is None or record.owner.alive():  # without an owner it hibernates
+                self._mark(_folders(cache, record.origin), f"sandbox {record.id} runs from it")
+        if any(name.startswith(BUILDING) for name in _locks_held(cache)):
+            # What is built, or warmed up, reads what only later has a manifest that names it.
+            self._mark((item.path for item in self.items if item.kind in BUILT_FROM), "something is being built")
         now = time.time()
         for item in self.items:  # KINDS has those that need others first
             if now - item.used < RECENT_S and item.kind != "failures" and not item.held:
@@ -270,6 +276,13 @@ def _inodes(top: Path) -> _Inodes:
         for name in names:
             add(os.path.join(folder, name))
     return found
+
+
+def _locks_held(cache: Cache) -> list[str]:
+    """Return the names of the cache's locks that somebody holds; trying them would get in their holders' way."""
+    with open("/proc/locks") as lines:  # "1: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF"
+        held = {int(words[5].rpartition(":")[2]) for words in map(str.split, lines) if words[1] == "FLOCK"}
+    return [path.name for path in cache.folder("locks").iterdir() if path.stat().st_ino in held]
 
 
 def _remove(cache: Cache, item: Item) -> bool:

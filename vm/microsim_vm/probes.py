@@ -26,7 +26,7 @@ QEMU_TALK = '{"execute":"qmp_capabilities"}{"execute":"quit"}'
 # Programs that only some of what this project does needs: (program, what is lost without it).
 OPTIONAL = (("mkfs.ext4", "volumes"), ("runsc", "gVisor, which no engine here uses yet"))
 BAKING = ("mmdebstrap", "mkfs.erofs", "dpkg-deb", "cpio", "apt-get")
-PACKAGES = {**tools.PACKAGES, "mkfs.ext4": "e2fsprogs", "runsc": "runsc"}
+PACKAGES = {**tools.PACKAGES, "runsc": "runsc"}
 # TUNSETIFF with IFF_TAP | IFF_NO_PI: the tap is gone when its descriptor is closed, the namespace with its process.
 TAP = """
 import fcntl, struct
@@ -74,6 +74,7 @@ def everything(cache: Cache, *, deep: bool, progress: Progress) -> Iterator[Find
     """
     yield _qemu()
     yield _program("setpriv", "ends guests with their owner", required=True)
+    yield _program("setsid", "gives sandboxes a process of their own", required=True)
     yield _kvm(cache, deep, progress)
     yield _guest_memory()
     yield _in_namespaces("namespaces", [], [shutil.which("true") or "/bin/true"], "a private network, and its root")

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from microsim_vm.cli import common, units
 from microsim_vm.cli.common import command
 from microsim_vm.cli.output import Output
-from microsim_vm.errors import AgentError
+from microsim_vm.errors import AgentError, MicrosimError
 
 if TYPE_CHECKING:
     from microsim_vm.cli.common import Commands
 
 TIMED_OUT = 124  # as timeout(1) has it
+MAX_STDIN = 128 << 20
 FOREVER_S = 365 * 86400.0
 
 
@@ -47,7 +48,11 @@ def add(commands: Commands) -> None:
 def run_exec(args: argparse.Namespace, output: Output) -> int:
     """Run a command."""
     sandbox = common.sandbox(args)
-    stdin = b"" if args.no_stdin or sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read()
+    stdin = b"" if args.no_stdin or sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read(MAX_STDIN + 1)
+    if len(stdin) > MAX_STDIN:
+        raise MicrosimError(
+            f"more than {MAX_STDIN >> 20} MiB on stdin", hint="copy them with microsim cp, and read the file there"
+        )
     settings: dict[str, Any] = {
         "timeout_seconds": args.timeout or FOREVER_S, "cwd": args.cwd, "user": args.user, "stdin": stdin,
         "env": common.pairs(args.env),

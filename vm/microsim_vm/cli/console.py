@@ -101,11 +101,13 @@ def _pass_on(terminal: Terminal, orders: int) -> None:
                 with contextlib.suppress(AgentError, OSError):  # it may be ending
                     terminal.resize(*_size())
             if keyboard in ready:
-                with contextlib.suppress(OSError):
+                try:
                     data = os.read(keyboard, PIECE)
-                    if not data:
-                        terminal.close()  # the terminal that we are on is gone
-                        selector.unregister(keyboard)
-                        continue
-                    with contextlib.suppress(AgentError):
-                        terminal.write(data)
+                except OSError:
+                    data = b""
+                if not data:  # the terminal that we are on is gone
+                    terminal.close()
+                    selector.unregister(keyboard)
+                    continue
+                with contextlib.suppress(AgentError):  # it may be ending
+                    terminal.write(data)

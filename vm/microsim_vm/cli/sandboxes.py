@@ -31,8 +31,10 @@ def add(commands: Commands) -> None:
     create.add_argument("--from-snapshot", metavar="SNAPSHOT", help="fork this saved snapshot instead of a template")
     create.add_argument("--volume", action="append", type=_volume, default=[], metavar="NAME:PATH[:ro]",
                         help="mount a volume at a path, for writing or read-only (may be repeated)")  # fmt: skip
-    create.add_argument("--vcpus", type=int, metavar="N", help="processors, in place of the template's")
-    create.add_argument("--memory", type=int, metavar="MIB", help="memory, in place of the template's")
+    create.add_argument("--vcpus", type=units.whole(1, 64), metavar="N", help="processors, in place of the template's")
+    create.add_argument(
+        "--memory", type=units.whole(128, 65536), metavar="MIB", help="memory, in place of the template's"
+    )
     create.add_argument("--seed", type=int, help="decides every simulation generator (default: a random one)")
     add_life(create)
     common.add_templates(create)

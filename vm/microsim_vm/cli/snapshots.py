@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from microsim_vm.cli import common, sandboxes
+from microsim_vm.cli import common, sandboxes, units
 from microsim_vm.cli.common import command
 from microsim_vm.cli.output import Output
 from microsim_vm.cli.units import duration_text, size_text
@@ -45,7 +45,7 @@ def add(commands: Commands) -> None:
         "Start sandboxes from a sandbox as it is now, or from a saved snapshot. Print their ids.",
     )  # fmt: skip
     fork.add_argument("id", metavar="ID", help="the sandbox (its id, or the beginning of it) or the saved snapshot")
-    fork.add_argument("-n", type=int, default=1, metavar="N", help="how many (default: 1)")
+    fork.add_argument("-n", type=units.whole(1, 1000), default=1, metavar="N", help="how many (default: 1)")
     fork.add_argument("--seed", type=int, help="decides every simulation generator of the child (only with one child)")
     sandboxes.add_life(fork)
 
@@ -116,8 +116,8 @@ def run_rm(args: argparse.Namespace, output: Output) -> int:
 
 def run_fork(args: argparse.Namespace, output: Output) -> int:
     """Fork; the children that start stay also where one does not."""
-    if args.n < 1 or (args.seed is not None and args.n != 1):
-        raise MicrosimError("--seed is for one child, and there must be one at least", hint="leave out --seed or -n")
+    if args.seed is not None and args.n != 1:
+        raise MicrosimError("--seed is for one child", hint="leave out --seed or -n")
     results = _forked(args, output)
     started = [sandboxes.described(each.sandbox) for each in results if each.sandbox is not None]
     errors = [each for each in results if each.error is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -45,6 +46,17 @@ def limit(text: str) -> float | None:
     if seconds <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no time at all: write 30s, 90m, 12h, 7d or never")
     return seconds
+
+
+def whole(lowest: int, highest: int) -> Callable[[str], int]:
+    """Return what reads a whole number from ``lowest`` to ``highest``."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d{1,9}", text) or not lowest <= int(text) <= highest:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {lowest} to {highest}")
+        return int(text)
+
+    return read
 
 
 def size_text(count: float) -> str:
