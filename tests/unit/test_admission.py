@@ -68,6 +68,27 @@ def test_a_guest_waits_until_another_one_is_gone() -> None:
 
 
 @pytest.mark.usefixtures("budget")
+def test_five_hundred_at_once_take_turns() -> None:
+    most = 0
+    done = []
+
+    def guest(number: int) -> None:
+        nonlocal most
+        with admission.admitted(150, f"guest {number}", wait_s=60):
+            most = max(most, len(records()))
+            time.sleep(0.002)
+        done.append(number)
+
+    threads = [threading.Thread(target=guest, args=(number,)) for number in range(500)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == list(range(500))
+    assert 2 <= most <= 1000 // (150 + admission.ENGINE_MIB)
+
+
+@pytest.mark.usefixtures("budget")
 def test_waiting_in_vain_is_an_error_that_names_the_live_guests() -> None:
     started = time.monotonic()
     with (

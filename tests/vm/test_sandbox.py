@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from hosting import wait_for
-from microsim_vm import Sandbox
+from hosting import fresh_cache, plain, wait_for
+from microsim_vm import Options, Sandbox
 from microsim_vm.cache import Cache
 from microsim_vm.errors import (
     CommandFailedError,
@@ -367,3 +367,15 @@ def test_nothing_is_left_of_it(cartpole: WarmWorld, leave: Callable[[Sandbox], N
         assert {path.name for path in folder.iterdir()} <= {"hibernated", "origin", "record.json", "lock", "owner.json"}
         sandbox.kill()
     assert not folder.exists()
+
+
+def test_a_cache_in_a_deep_folder_with_odd_letters(tmp_path: Path) -> None:
+    deep = tmp_path / ("q" * 100) / "wärehouse, one"
+    deep.mkdir(parents=True)
+    options = Options(cache_dir=fresh_cache(deep / "cache").root)
+    with Sandbox.create(str(plain(deep).path.parent), options=options) as sandbox:
+        sandbox.filesystem.write("/workspace/note", "deep")
+        sandbox.hibernate()
+        with sandbox.fork(detached=True) as child:  # through a door, whose path has room for 107 bytes only
+            assert child.filesystem.read("/workspace/note") == b"deep"
+        assert len(sandbox.refresh()._record.door) < 107
