@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import statistics
 import sys
 import threading
 import time
@@ -50,7 +51,7 @@ class Drawing:
     def __init__(self, parent: Sandbox) -> None:
         self._parent = parent
         self.draws: list[dict[str, Any]] = []
-        self.spent_s = 0.0  # of all forks together
+        self.spent_s: list[float] = []
 
     @contextlib.contextmanager
     def fork(self) -> Iterator[Guest]:
@@ -60,7 +61,7 @@ class Drawing:
             started = time.monotonic()
             fresh = json.loads(child.exec(["python3", "-c", FRESH_DRAWS], timeout_seconds=600, check=True).stdout)
             self.draws.append({**fresh, **json.loads(child.filesystem.read(WARM_DRAWS))})
-            self.spent_s += time.monotonic() - started
+            self.spent_s.append(time.monotonic() - started)
 
     def repeated(self) -> list[str]:
         """Return the kinds of number that two forks have drawn alike."""
@@ -145,11 +146,7 @@ def main() -> None:
         [
             row("one warm-up, then forks", warmed + forked, f"measured, {together}"),
             row("of that, the forks and episodes", forked, f"measured, {together}"),
-            row(
-                "boot and warm-up for each",
-                cold,
-                f"extrapolated from {options.cold} at a time",
-            ),
+            row("boot and warm-up for each", cold, f"extrapolated from {options.cold} at a time"),
         ],
     )
     peaks = memory.peaks
@@ -160,7 +157,7 @@ def main() -> None:
     )  # fmt: skip
     print(
         f"{len(results)} of {options.n} episodes succeeded, no two alike; no two of the forks drew a number alike from "
-        f"{', '.join(sorted(drawing.draws[0]))}. Drawing took {drawing.spent_s / options.n:.1f} s per fork, which is "
+        f"{', '.join(sorted(drawing.draws[0]))}. Drawing took {statistics.median(drawing.spent_s):.1f} s per fork (p50), which is "
         f"in the time of the forks."
     )
 
