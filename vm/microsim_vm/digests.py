@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,17 @@ def of_data(data: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file that other processes see either whole or not at all, also after a power cut."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Write a file that other processes see either whole or not at all; a durable one after a power cut too."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
     with open(partial, "wb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     os.replace(partial, path)
+    if not durable:
+        return
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -102,8 +102,9 @@ class Store:
         return self.cache.folder("sandboxes") / sandbox
 
     def write(self, record: Record) -> None:
-        """Write a sandbox's record."""
-        digests.write_atomically(self.folder(record.id) / RECORD, msgspec.json.encode(record))
+        """Write a sandbox's record; of a power cut nothing but what hibernates is left."""
+        path = self.folder(record.id) / RECORD
+        digests.write_atomically(path, msgspec.json.encode(record), durable=record.status == "hibernated")
 
     def read(self, sandbox: str) -> Record | None:
         """Return a sandbox's record, or None where there is none."""
