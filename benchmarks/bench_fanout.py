@@ -155,10 +155,10 @@ def main() -> None:
         [["guests alive", str(peaks["guests"])], ["private memory (MiB)", str(peaks["private"])],
          ["PSS (MiB)", str(peaks["PSS"])]],
     )  # fmt: skip
+    kinds = ", ".join(sorted(drawing.draws[0]))
     print(
-        f"{len(results)} of {options.n} episodes succeeded, no two alike; no two of the forks drew a number alike from "
-        f"{', '.join(sorted(drawing.draws[0]))}. Drawing took {statistics.median(drawing.spent_s):.1f} s per fork (p50), which is "
-        f"in the time of the forks."
+        f"{len(results)} of {options.n} episodes succeeded, no two alike; no two forks drew alike from {kinds}. The draws "
+        f"took {statistics.median(drawing.spent_s):.1f} s per fork (p50), which is part of the forks' time."
     )
 
 
