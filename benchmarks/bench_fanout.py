@@ -157,8 +157,8 @@ def main() -> None:
     )  # fmt: skip
     kinds = ", ".join(sorted(drawing.draws[0]))
     print(
-        f"{len(results)} of {options.n} episodes succeeded, no two alike; no two forks drew alike from {kinds}. The draws "
-        f"took {statistics.median(drawing.spent_s):.1f} s per fork (p50), which is part of the forks' time."
+        f"{len(results)} of {options.n} episodes succeeded, no two alike; no two forks drew alike from {kinds}. "
+        f"Drawing took {statistics.median(drawing.spent_s):.1f} s per fork (p50), which is part of the forks' time."
     )
 
 
