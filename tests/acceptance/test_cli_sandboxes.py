@@ -22,9 +22,8 @@ import psutil
 import pytest
 from microsim_vm.cache import Cache
 
-from conftest import CACHE, SLOW_LAYERS
-
 REPOSITORY = Path(__file__).parents[2]
+SLOW_LAYERS = ("bases", "pythons", "wheels", "probes")
 COMMAND = [sys.executable, "-m", "microsim_vm"]
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("cli-sandboxes")]
@@ -76,7 +75,7 @@ class Cli:
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     root = tmp_path_factory.mktemp("cli") / "cache"
     root.mkdir()
-    usual = Cache(Path(CACHE))
+    usual = Cache()
     for name in SLOW_LAYERS:
         (root / name).symlink_to(usual.folder(name))
     command = Cli(root)

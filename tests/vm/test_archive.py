@@ -12,7 +12,7 @@ from microsim_vm.cache import Cache
 from microsim_vm.errors import ArchiveError
 from microsim_vm.sandbox import saved
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("archive")]
 
 
 @pytest.fixture(scope="module")
