@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -112,6 +114,20 @@ def test_killed_while_a_sandbox_runs(place: Place, stranger: subprocess.Popen[by
     assert saved.listed(place.cache) == []
     with place.create() as sandbox:
         assert sandbox.exec("echo well").stdout == "well\n"
+
+
+def test_killed_before_the_engine_knows_whose_it_is(place: Place, tmp_path: Path) -> None:
+    """The engine's process is told to end with its owner a moment after it was started: let that moment be long."""
+    slow = tmp_path / "setpriv"
+    slow.write_text(f'#!/bin/sh\n: >{tmp_path}/started\nsleep 1\nexec {shutil.which("setpriv")} "$@"\n')
+    slow.chmod(0o755)
+    body = "os.environ['PATH'] = sys.argv[3] + ':' + os.environ['PATH']\ncreate()"
+    with place.session(body, tmp_path) as victim:
+        wait_for((tmp_path / "started").exists, "the start of the engine's process")
+        victim.kill()
+    assert listed(place) == []
+    time.sleep(1.5)
+    assert place.left(victim.process.pid) == []
 
 
 def counted(sandbox: Sandbox) -> list[int]:

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hosting import Place, Session, fresh_cache, guests_of, plain, wait_for
-from microsim_vm import Options, Sandbox, Volume
+from hosting import Place, fresh_cache, guests_of, plain, wait_for
+from microsim_vm import Sandbox, Volume
 from microsim_vm.errors import SandboxNotFoundError, SnapshotError, VolumeBusyError
 from microsim_vm.owner import start_time
 
@@ -215,7 +215,7 @@ stop(subprocess.Popen, "__enter__", lambda self: "microsim_vm.sandbox.keeper" in
 def test_a_maker_killed_while_the_keeper_starts_leaves_nothing(place: Place, up: bool) -> None:
     with place.session(KEEPER_STARTED + "create(detached=True)") as maker:
         maker.expect("stopped")
-        (record,) = place.store.records()
+        assert [each.status for each in place.store.records()] == ["starting"]
         if up:
             wait_for(lambda: [each.status for each in place.store.records()] == ["running"], "the sandbox")
         maker.kill()
@@ -245,7 +245,8 @@ def test_a_waker_killed_while_the_keeper_starts_costs_nothing(place: Place) -> N
 
 def test_a_killed_visitors_command_is_cancelled(place: Place) -> None:
     body = """
-Sandbox.get(sys.argv[3], options).exec_stream("sleep 567 & echo; wait", on_stdout=lambda _: say("runs"), timeout_seconds=600)
+sandbox = Sandbox.get(sys.argv[3], options)
+sandbox.exec_stream("sleep 567 & echo; wait", on_stdout=lambda _: say("runs"), timeout_seconds=600)
 """
     running = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 56[7]'"
     with place.create() as sandbox:
@@ -296,3 +297,103 @@ except KeyboardInterrupt:
         other.process.send_signal(signal.SIGINT)
         assert len(other.expect("left", 10).split()) == 2
         assert other.wait() == 0
+
+
+LETTERS = """
+import hashlib
+
+def content(letter):
+    return hashlib.sha256(letter.encode()).digest() * 5000
+
+def write(letter):
+    for folder in ("/data", "/workspace"):
+        sandbox.filesystem.write(f"{folder}/{letter}", content(letter))
+
+def compare(letters, *folders):
+    found = [sandbox.filesystem.read(f"{folder}/{letter}") for letter in letters for folder in folders]
+    say("same", found == [content(letter) for letter in letters for _ in folders], sandbox.id)
+"""
+WOKEN = LETTERS + "sandbox = Sandbox.get(sys.argv[3], options)\n"
+WAKING = """
+from microsim_vm.agent import AgentClient
+stop(AgentClient, "_send", lambda self, data: b'"wake"' in data)
+"""
+
+
+def test_writes_survive_any_number_of_hibernations_and_a_volume_has_one_writer(place: Place) -> None:
+    volume = Volume.create("letters", 16, options=place.options)
+    first = (
+        LETTERS
+        + """
+sandbox = create(volumes={"/data": "letters"}, hibernate_after=2.0)
+write("A")
+sandbox.hibernate()
+write("B")  # which nobody flushes
+say(sandbox.id)
+while sandbox.status != "hibernated":
+    time.sleep(0.05)
+write("C")
+sandbox.hibernate()
+say("hibernated")
+"""
+    )
+    with place.session(first) as one:
+        name = one.expect("sb-")
+        one.expect("hibernated")
+        assert one.wait() == 0
+    with place.session(WOKEN + "compare('ABC', '/data', '/workspace'); sleep()", name) as two:
+        assert two.expect("same") == f"same True {name}"
+        with pytest.raises(VolumeBusyError, match=name):
+            place.create(volumes={"/data": "letters"})
+        with pytest.raises(VolumeBusyError, match=name):
+            volume.delete(place.options)
+        get(place, name).hibernate()
+        with pytest.raises(VolumeBusyError, match=name):
+            place.create(volumes={"/other": "letters"})
+    pid = _killed(place, WAKING + "Sandbox.get(sys.argv[3], options).wake()", name)
+    # The copy's memory may no longer fit the volume: it is gone, its claim is free, and the volume is whole.
+    assert Sandbox.list(place.options) == []
+    assert place.left(pid) == []
+    again = LETTERS + "sandbox = create(volumes={'/data': 'letters'}); compare('ABC', '/data'); sleep()"
+    with place.session(again) as holder:
+        _, same, other = holder.expect("same").split()
+        assert same == "True"
+        with pytest.raises(VolumeBusyError, match=other):
+            place.create(volumes={"/data": "letters"})
+        holder.kill()
+    volume.delete(place.options)
+    assert Volume.list(place.options) == []
+
+
+def _killed(place: Place, body: str, *arguments: object) -> int:
+    with place.session(body, *arguments) as victim:
+        victim.expect("stopped")
+        victim.kill()
+    return victim.process.pid
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for little."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting takes root")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], check=True)
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_hibernation_is_refused_where_a_volume_cannot_be_flushed(place: Place, small: Path) -> None:
+    volume = Volume.create("narrow", 32, options=place.options)
+    image = place.cache.folder("volumes", "narrow") / "image"
+    subprocess.run(["cp", "--sparse=always", image, small / "image"], check=True)
+    image.unlink()
+    image.symlink_to(small / "image")
+    with place.create(volumes={"/data": "narrow"}) as sandbox:
+        sandbox.exec("head -c 16M /dev/urandom >/data/big", check=True)
+        with pytest.raises(SnapshotError, match="the guest cannot be copied now") as refused:
+            sandbox.hibernate()
+        print(refused.value)
+        assert sandbox.status == "running"
+        assert sandbox.exec("echo works").stdout == "works\n"
+        assert list(place.cache.folder("staging").iterdir()) == []
+    volume.delete(place.options)
