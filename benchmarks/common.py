@@ -13,8 +13,9 @@ from pathlib import Path
 
 from microsim_vm import forks, warmup
 from microsim_vm.machine import Machine
+from microsim_vm.options import Options
 from microsim_vm.templates import Template, find_template, search_path
-from microsim_vm.world import Options, WarmWorld, warm
+from microsim_vm.world import WarmWorld, warm
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CONTROLLERS = REPOSITORY / "example_tests/controllers"

@@ -17,7 +17,7 @@ from microsim_vm.errors import SeedError
 from .seeds import parse_seeds
 
 if TYPE_CHECKING:
-    from microsim_vm.world import Options
+    from microsim_vm.options import Options
 
 ENGINES = ("auto", "qemu")
 ACCELS = ("auto", "kvm", "tcg")
@@ -106,7 +106,7 @@ class Settings:
 
     def vm_options(self, session_id: str) -> Options:
         """Return the settings the VM layer takes; the id is shared by all workers of one run."""
-        from microsim_vm.world import Options
+        from microsim_vm.options import Options
 
         return Options(
             engine=self.engine,

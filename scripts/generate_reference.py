@@ -17,8 +17,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 from microsim_vm import episode, errors, filesystem, guest, machine, transfers, volumes, world
+from microsim_vm import options as vm_options
 from microsim_vm.cli import main as command
-from microsim_vm.sandbox import sandbox, saved, store
+from microsim_vm.sandbox import facts, sandbox, saved, store
 from microsim_vm.templates import spec
 
 from pytest_microsim import errors as plugin_errors
@@ -48,7 +49,8 @@ USER_CLASSES = (rollout.Rollout, rollout.Episode, episode.Column)
 VM_CLASSES = (world.WarmWorld, machine.Machine, guest.Guest, guest.ExecResult, guest.PartialOutput, guest.Terminal,
               filesystem.Filesystem, filesystem.Stat, filesystem.Entry, transfers.Transfer,
               episode.EpisodeRecord)  # fmt: skip
-SANDBOX_CLASSES = (sandbox.Sandbox, sandbox.ForkResult, saved.SavedSnapshot, volumes.Volume, store.Mount, world.Options)
+SANDBOX_CLASSES = (sandbox.Sandbox, facts.Facts, sandbox.ForkResult, saved.SavedSnapshot, volumes.Volume, store.Mount,
+                   vm_options.Options)  # fmt: skip
 TEMPLATE_PARTS = {
     "base": spec.Base,
     "python": spec.Python,
@@ -118,7 +120,7 @@ def reference() -> str:
         "## Warm worlds and machines\n",
         *map(class_section, VM_CLASSES),
         "## Sandboxes\n",
-        "The guide is [sandboxes](sandboxes.md). A `Sandbox` has all that a `Guest` has.\n",
+        "The guide is [sandboxes](sandboxes.md). A `Sandbox` has all that a `Guest` has, and all `Facts`.\n",
         *map(class_section, SANDBOX_CLASSES),
         "## The microsim command\n",
         "The guide is [the command line](cli.md). Every command has `--help`.\n",

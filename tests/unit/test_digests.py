@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     digests.write_atomically(path, b"old")
-    (tmp_path / f".file.{os.getpid()}.partial").symlink_to("/dev/full")
+    (tmp_path / f".file.{os.getpid()}.{threading.get_ident()}.partial").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left"):
         digests.write_atomically(path, b"new")
     assert path.read_bytes() == b"old"

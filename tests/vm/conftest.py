@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from hosting import REPOSITORY, Warmed
+from microsim_vm.options import Options
 from microsim_vm.templates import find_template, search_path
-from microsim_vm.world import Options, WarmWorld, warm
+from microsim_vm.world import WarmWorld, warm
 
 FOLDER = Path(__file__).parent
 

@@ -18,11 +18,12 @@ from typing import Any
 import psutil
 from microsim_vm import Sandbox, runtime
 from microsim_vm.cache import Cache
+from microsim_vm.options import Options
 from microsim_vm.sandbox.store import Store
 from microsim_vm.templates import load_template
 from microsim_vm.templates.bake import bake
 from microsim_vm.templates.spec import Template
-from microsim_vm.world import Options, WarmWorld
+from microsim_vm.world import WarmWorld
 
 FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[1]
@@ -37,7 +38,8 @@ import os, sys, threading, time
 from pathlib import Path
 from microsim_vm.errors import MicrosimError
 from microsim_vm.templates import load_template
-from microsim_vm.world import Options, warm
+from microsim_vm.options import Options
+from microsim_vm.world import warm
 
 def say(*words):
     print(*words, flush=True)
@@ -121,15 +123,16 @@ class Place:
             doors = [door.name for door in path.glob(f"{pid}-*")]
         folders = [f"{kind}/{each.name}" for kind in ("staging", "sandboxes")
                    for each in self.cache.folder(kind).iterdir() if each.name not in hibernated]  # fmt: skip
-        return [*map(str, guests_of(self.cache.root)), *folders, *records, *doors]
+        processes = [*guests_of(self.cache.root), *guests_of(self.cache.root, "microsim_vm.sandbox.keeper")]
+        return [*map(str, processes), *folders, *records, *doors]
 
 
-def guests_of(root: Path) -> list[int]:
-    """Return the QEMU processes that run from a cache."""
+def guests_of(root: Path, program: str = "qemu") -> list[int]:
+    """Return the QEMU processes, or those of another program, that run from a cache."""
     found = []
     for process in psutil.process_iter(["name", "cmdline"]):
         words = process.info["cmdline"] or []
-        if words and "qemu" in words[0] and any(str(root) in word for word in words):
+        if any(program in word for word in words[:3]) and any(str(root) in word for word in words):
             found.append(process.pid)
     return found
 

@@ -21,7 +21,8 @@ from microsim_vm.errors import (
     WorldError,
 )
 from microsim_vm.machine import Machine
-from microsim_vm.world import Options, WarmWorld, warm
+from microsim_vm.options import Options
+from microsim_vm.world import WarmWorld, warm
 from msgspec import structs
 
 pytestmark = pytest.mark.timeout(180)

@@ -12,7 +12,8 @@ import pytest
 from hosting import fresh_cache, plain, session
 from microsim_vm import admission
 from microsim_vm.errors import MemoryBudgetError
-from microsim_vm.world import Options, WarmWorld, warm
+from microsim_vm.options import Options
+from microsim_vm.world import WarmWorld, warm
 
 pytestmark = pytest.mark.timeout(180)
 

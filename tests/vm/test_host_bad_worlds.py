@@ -13,9 +13,10 @@ import pytest
 from hosting import TEMPLATES, fresh_cache, guests_of, plain, session
 from microsim_vm.cache import Cache
 from microsim_vm.errors import MicrosimError, TemplateError, WarmUpError
+from microsim_vm.options import Options
 from microsim_vm.templates import load_template
 from microsim_vm.tools import install_command
-from microsim_vm.world import Options, WarmWorld, warm
+from microsim_vm.world import WarmWorld, warm
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -13,9 +13,10 @@ from microsim_vm.engines import qemu, select
 from microsim_vm.engines.base import Boot
 from microsim_vm.engines.select import Choice
 from microsim_vm.errors import EngineUnavailableError
+from microsim_vm.options import Options
 from microsim_vm.templates.bake import bake
 from microsim_vm.templates.initramfs import PROBE_MARKER
-from microsim_vm.world import Options, WarmWorld, known_engine, warm
+from microsim_vm.world import WarmWorld, known_engine, warm
 
 pytestmark = pytest.mark.timeout(60)
 

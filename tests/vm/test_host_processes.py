@@ -16,9 +16,10 @@ from hosting import Session, fresh_cache, guests_of, plain, session, wait_for
 from microsim_vm import runtime
 from microsim_vm.cache import Cache
 from microsim_vm.machine import Machine
+from microsim_vm.options import Options
 from microsim_vm.owner import start_time
 from microsim_vm.templates.spec import Template
-from microsim_vm.world import Options, WarmWorld, warm
+from microsim_vm.world import WarmWorld, warm
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -17,9 +17,10 @@ from microsim_vm import owner, snapshots
 from microsim_vm.cache import Cache
 from microsim_vm.engines import qemu
 from microsim_vm.errors import NoSpaceError, SnapshotError
+from microsim_vm.options import Options
 from microsim_vm.templates.bake import Image, bake
 from microsim_vm.templates.spec import MachineShape, Template
-from microsim_vm.world import Options, WarmWorld, warm
+from microsim_vm.world import WarmWorld, warm
 
 pytestmark = pytest.mark.timeout(120)
 

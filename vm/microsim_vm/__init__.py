@@ -3,18 +3,18 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from microsim_vm.options import Options
     from microsim_vm.sandbox.sandbox import ForkResult, Sandbox
     from microsim_vm.sandbox.saved import SavedSnapshot
     from microsim_vm.sandbox.store import Mount
     from microsim_vm.volumes import Volume
-    from microsim_vm.world import Options
 
 __all__ = ["ForkResult", "Mount", "Options", "Sandbox", "SavedSnapshot", "Volume"]
 
 _HOMES = {
     "ForkResult": "sandbox.sandbox",
     "Mount": "sandbox.store",
-    "Options": "world",
+    "Options": "options",
     "Sandbox": "sandbox.sandbox",
     "SavedSnapshot": "sandbox.saved",
     "Volume": "volumes",

@@ -30,6 +30,21 @@ FLUSH_S = 20.0  # how long a guest may take to write its files out before it is 
 LOOK_S = 2.0  # how often a waiting call looks whether the guest still lives
 
 
+class Caller(Protocol):
+    """The way to a guest's agent."""
+
+    def call(
+        self,
+        op: str,
+        args: dict[str, Any] | None = None,
+        blobs: Sequence[bytes] = (),
+        *,
+        timeout_s: float,
+        on_event: Callable[[str, bytes], None] | None = None,
+    ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        """Make one request and wait for its answer. See :meth:`AgentClient.call`."""
+
+
 class Channeled(Protocol):
     """What a client needs of a guest."""
 

@@ -16,7 +16,7 @@ from microsim_vm.errors import AgentError
 from microsim_vm.transfers import Transfer
 
 if TYPE_CHECKING:
-    from microsim_vm.guest import Caller
+    from microsim_vm.agent import Caller
 
 Kind = Literal["file", "dir", "symlink", "other"]
 MAX_READ = 128 << 20

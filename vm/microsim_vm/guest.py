@@ -9,8 +9,9 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
+from microsim_vm.agent import Caller
 from microsim_vm.errors import (
     AgentError,
     AgentTimeoutError,
@@ -26,22 +27,6 @@ GRACE_S = 30.0  # how much longer the host waits than the guest's own limit
 CONTROL_TIMEOUT_S = 10.0
 TERMINAL_S = 365 * 86400.0
 CONFIRM_BYTES = 64 << 10  # of a terminal's output; the guest sends four times as much before it waits
-
-
-class Caller(Protocol):
-    """The way to a guest's agent."""
-
-    def call(
-        self,
-        op: str,
-        args: dict[str, Any] | None = None,
-        blobs: Sequence[bytes] = (),
-        *,
-        timeout_s: float,
-        on_event: Callable[[str, bytes], None] | None = None,
-    ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        """Make one request and wait for its answer. See :meth:`microsim_vm.agent.AgentClient.call`."""
-        ...
 
 
 class _Output:

@@ -23,8 +23,9 @@ def child(argv: Sequence[str], *, pass_fds: Sequence[int] = ()) -> subprocess.Po
     as the process starts them all. The child gets no environment, no descriptors but those named, and a
     session of its own, so that Ctrl-C in a terminal reaches us and not it.
     """
-    setpriv = tools.need("setpriv")
-    command = [setpriv, "--pdeathsig", "KILL", *argv]
+    # The kernel does not tell a child whose parent died before it asked to be told.
+    unless_orphaned = [tools.need("sh"), "-c", f'[ "$PPID" = {os.getpid()} ] && exec "$@"', "sh"]
+    command = [tools.need("setpriv"), "--pdeathsig", "KILL", *unless_orphaned, *argv]
 
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(

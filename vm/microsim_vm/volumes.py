@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import filelock
 import msgspec
@@ -17,9 +17,7 @@ from microsim_vm import digests, tools
 from microsim_vm.cache import Cache
 from microsim_vm.engines.base import Disk
 from microsim_vm.errors import VolumeBusyError, VolumeError
-
-if TYPE_CHECKING:
-    from microsim_vm.world import Options
+from microsim_vm.options import Options
 
 IMAGE, ABOUT, CLAIMS = "image", "volume.json", "claims.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Iterable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 from microsim_vm import reaper, snapshots, warmup
@@ -17,37 +16,12 @@ from microsim_vm.engines.select import Choice
 from microsim_vm.episode import EpisodeRecord
 from microsim_vm.forks import Forker
 from microsim_vm.machine import Machine, checked
+from microsim_vm.options import Options
 from microsim_vm.snapshots import Snapshot
 from microsim_vm.templates import bake
 from microsim_vm.templates.bake import Image
 from microsim_vm.templates.spec import Template
 from microsim_vm.tools import Progress
-
-
-@dataclass(frozen=True)
-class Options:
-    """How worlds are baked, warmed and forked.
-
-    Attributes:
-        engine: "auto" or an engine's name.
-        accel: "auto", "kvm" or "tcg".
-        isolation: The weakest acceptable boundary: "hardware", "sandbox" or "emulated".
-        locked: Refuse any difference from the template's lock.
-        cache_dir: Where images and snapshots are kept; None for the user's cache directory.
-        session_id: Shared by the workers of one test session, so that a failed warm-up fails once.
-    """
-
-    engine: str = "auto"
-    accel: str = "auto"
-    isolation: str = "emulated"
-    locked: bool = False
-    cache_dir: Path | None = None
-    session_id: str = ""
-
-    @property
-    def asked(self) -> tuple[str, str, str]:
-        """What the engine is chosen by."""
-        return self.engine, self.accel, self.isolation
 
 
 class WarmWorld:

@@ -11,9 +11,9 @@ from microsim_vm.cli.output import Output
 
 if TYPE_CHECKING:
     from microsim_vm.cache import Cache
+    from microsim_vm.options import Options
     from microsim_vm.sandbox.sandbox import Sandbox
     from microsim_vm.templates import Template
-    from microsim_vm.world import Options
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -77,7 +77,7 @@ def add_sandbox(parser: argparse.ArgumentParser) -> None:
 
 def options(args: argparse.Namespace) -> Options:
     """Return the library's options; a command that lacks some of the arguments has their defaults."""
-    from microsim_vm.world import Options
+    from microsim_vm.options import Options
 
     given = {name: value for name in ("engine", "accel", "isolation", "locked", "cache_dir")
              if (value := getattr(args, name, None)) is not None}  # fmt: skip

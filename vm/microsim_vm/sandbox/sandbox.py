@@ -21,7 +21,9 @@ from microsim_vm.cache import Cache
 from microsim_vm.errors import MicrosimError, SandboxGoneError, SandboxNotFoundError, VolumeError
 from microsim_vm.guest import Guest
 from microsim_vm.machine import checked
+from microsim_vm.options import Options
 from microsim_vm.sandbox import launch, live, saved
+from microsim_vm.sandbox.facts import Facts
 from microsim_vm.sandbox.live import Live
 from microsim_vm.sandbox.origin import Origin
 from microsim_vm.sandbox.saved import SavedSnapshot
@@ -30,7 +32,7 @@ from microsim_vm.sandbox.visitor import Visitor
 from microsim_vm.snapshots import FileRecord
 from microsim_vm.templates import find_template, search_path
 from microsim_vm.tools import Progress
-from microsim_vm.world import Options, warm
+from microsim_vm.world import warm
 
 TTL_S = 3600.0
 ATTEMPTS = 6  # a sandbox may be hibernated or woken by somebody else between two looks
@@ -53,7 +55,7 @@ class ForkResult:
     error: MicrosimError | None
 
 
-class Sandbox(Guest):
+class Sandbox(Guest, Facts):
     """A microVM with a name; a context manager that kills it at the end unless it is persistent.
 
     It ends with the process that made it, and when nobody has used it for ``ttl_seconds``. One that is persistent
@@ -65,9 +67,8 @@ class Sandbox(Guest):
     """
 
     def __init__(self, store: Store, record: Record) -> None:
-        super().__init__(_Caller(self))
-        self._store = store
-        self._record = record
+        Guest.__init__(self, _Caller(self))
+        Facts.__init__(self, store, record)
         self._changes = threading.RLock()
         self._visitor: Visitor | None = None
 
@@ -164,86 +165,6 @@ class Sandbox(Guest):
         store = Store(Cache((options or Options()).cache_dir))
         reaper.reap(store.cache)
         return cls(store, store.find(id))
-
-    @property
-    def id(self) -> str:
-        """Its name."""
-        return self._record.id
-
-    @property
-    def template(self) -> str:
-        """The name of the template that it came from."""
-        return self._record.origin.template
-
-    @property
-    def status(self) -> str:
-        """ "running", "paused", "hibernated", "starting", "waking", or "dead"."""
-        return self.refresh()._record.status if self._store.exists(self.id) else "dead"
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """The words given to :meth:`create`."""
-        return dict(self._record.metadata)
-
-    @property
-    def created_at(self) -> float:
-        """When it was made, seconds since 1970."""
-        return self._record.created_at
-
-    @property
-    def boot_ms(self) -> float:
-        """How long it took to fork, boot or wake it the last time, milliseconds."""
-        return self._record.boot_ms
-
-    @property
-    def boot_mode(self) -> str:
-        """ "fork" from a snapshot, or "cold"."""
-        return self._record.boot_mode
-
-    @property
-    def from_snapshot(self) -> str | None:
-        """The saved snapshot, or the sandbox, that it was forked from."""
-        return self._record.from_snapshot
-
-    @property
-    def persistent(self) -> bool:
-        """It outlives its maker."""
-        return self._record.persistent
-
-    @property
-    def detached(self) -> bool:
-        """It lives in a process of its own."""
-        return self._record.detached
-
-    @property
-    def seed(self) -> int:
-        """What its generators were reseeded with."""
-        return self._record.seed
-
-    @property
-    def ttl_seconds(self) -> float | None:
-        """Idle seconds after which it is killed."""
-        return self._record.ttl_seconds
-
-    @property
-    def vcpus(self) -> int:
-        """Its processors."""
-        return self._record.origin.machine.vcpus
-
-    @property
-    def memory_mib(self) -> int:
-        """Its memory, MiB."""
-        return self._record.origin.machine.memory_mib
-
-    @property
-    def volumes(self) -> tuple[Mount, ...]:
-        """Its volumes, and where they are mounted."""
-        return self._record.volumes
-
-    def refresh(self) -> Sandbox:
-        """Read again what is known of it, and return it; asking for ``status`` does so too."""
-        self._record = self._store.read(self.id) or self._record
-        return self
 
     def kill(self) -> None:
         """End it and remove all that is its, hibernated or not; volumes stay. May be called again."""

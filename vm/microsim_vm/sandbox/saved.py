@@ -8,18 +8,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from microsim_vm import digests, owner, snapshots
 from microsim_vm.cache import Cache
 from microsim_vm.errors import SnapshotError
+from microsim_vm.options import Options
 from microsim_vm.sandbox.origin import Origin
 from microsim_vm.snapshots import FileRecord
-
-if TYPE_CHECKING:
-    from microsim_vm.world import Options
 
 MANIFEST = "manifest.json"
 
