@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import queue
@@ -25,8 +26,9 @@ from microsim_vm.errors import (
 
 _KINDS: dict[str, type[AgentError] | type[ControllerError]] = {"world": WorldError, "controller": ControllerError}
 
-
 FLUSH_S = 20.0  # how long a guest may take to write its files out before it is copied
+MAX_PENDING = 64 << 20  # bytes of a request's output that its caller has not taken; then the channel stands still
+FRAME_COST = 1024  # what a frame costs beside its attachments
 LOOK_S = 2.0  # how often a waiting call looks whether the guest still lives
 
 
@@ -59,6 +61,48 @@ class Channeled(Protocol):
         """Return the tail of the guest's console."""
 
 
+class _Answers:
+    """What has come for one request and is not taken yet: bounded, so that no guest fills the host's memory."""
+
+    def __init__(self) -> None:
+        self._frames: collections.deque[wire.Frame | None] = collections.deque()
+        self._bytes = 0
+        self._changed = threading.Condition()
+        self._left = False
+
+    def put(self, frame: wire.Frame | None) -> None:
+        """Add a frame, or None for the end of the channel; wait while too much is not taken yet."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._left or frame is None or self._bytes <= MAX_PENDING)
+            self._frames.append(frame)
+            self._bytes += _size(frame)
+            self._changed.notify_all()
+
+    def get(self, timeout_s: float) -> wire.Frame | None:
+        """Take the next frame.
+
+        Raises:
+            queue.Empty: None came in time.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._frames, timeout_s):
+                raise queue.Empty
+            frame = self._frames.popleft()
+            self._bytes -= _size(frame)
+            self._changed.notify_all()
+            return frame
+
+    def leave(self) -> None:
+        """Take no more; whoever waits to add something goes on."""
+        with self._changed:
+            self._left = True
+            self._changed.notify_all()
+
+
+def _size(frame: wire.Frame | None) -> int:
+    return sum(map(len, frame.blobs)) + FRAME_COST if frame is not None else 0
+
+
 class AgentClient:
     """Talks to one guest's agent; any number of threads may call at the same time.
 
@@ -72,7 +116,7 @@ class AgentClient:
         # A fork's agent still holds answers for its parent's host; no number of ours may be one of theirs.
         self._epoch = secrets.token_hex(4)
         self._ids = itertools.count(1)
-        self._waiting: dict[str, queue.SimpleQueue[wire.Frame | None]] = {}
+        self._waiting: dict[str, _Answers] = {}
         self._send_lock = threading.RLock()
         self._closed = False
         threading.Thread(target=self._read, name="microsim-agent-reader", daemon=True).start()
@@ -106,7 +150,7 @@ class AgentClient:
             AgentError: The agent reported another error.
         """
         request_id = f"{self._epoch}-{next(self._ids)}"
-        answers: queue.SimpleQueue[wire.Frame | None] = queue.SimpleQueue()
+        answers = _Answers()
         self._waiting[request_id] = answers
         deadline = time.monotonic() + timeout_s
         try:
@@ -115,26 +159,27 @@ class AgentClient:
             self._send(wire.encode({"id": request_id, "op": op, "args": args or {}}, blobs))
             while True:
                 remaining = deadline - time.monotonic()
-                try:
-                    frame = answers.get(timeout=max(0.0, min(remaining, LOOK_S)))
-                except queue.Empty:
-                    if not self._vm.alive():
-                        raise self._gone(op) from None
-                    if remaining > LOOK_S:
-                        continue
+                if remaining <= 0:  # also where it has never been silent
                     raise AgentTimeoutError(
                         f"the guest did not answer {op!r} within {timeout_s:g} s",
                         cause="the guest hangs, or the machine is overloaded",
                         details=self._console_tail(),
-                    ) from None
+                    )
+                try:
+                    frame = answers.get(min(remaining, LOOK_S))
+                except queue.Empty:
+                    if not self._vm.alive():
+                        raise self._gone(op) from None
+                    continue
                 if frame is None:
                     raise self._gone(op)
                 if "event" not in frame.header:
                     return self._result(op, frame)
-                if on_event is not None:
-                    on_event(frame.header["event"], frame.blobs[0])
+                if on_event is not None and frame.blobs:
+                    on_event(str(frame.header["event"]), frame.blobs[0])
         finally:
             del self._waiting[request_id]
+            answers.leave()
 
     @contextlib.contextmanager
     def quiesced(self, *, flush_s: float = FLUSH_S) -> Iterator[None]:
@@ -170,9 +215,11 @@ class AgentClient:
         self._channel.close()
 
     def _result(self, op: str, frame: wire.Frame) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        error = frame.header.get("error")
-        if error is None:
-            return frame.header.get("ok", {}), frame.blobs
+        error, result = frame.header.get("error"), frame.header.get("ok", {})
+        if error is None and isinstance(result, dict):
+            return result, frame.blobs
+        if not isinstance(error, dict):
+            raise AgentError(f"{op}: the guest's answer is malformed")
         kind = _KINDS.get(str(error.get("kind")), AgentError)
         raise kind(f"{op}: {error.get('message')}", details=str(error.get("traceback", "")))
 
@@ -196,8 +243,8 @@ class AgentClient:
         except (wire.LinkClosed, wire.ProtocolError, OSError):
             pass
         self._closed = True
-        for answers in list(self._waiting.values()):
-            answers.put(None)
+        for waiting in list(self._waiting.values()):
+            waiting.put(None)
 
     def _gone(self, op: str) -> ChannelClosedError:
         return ChannelClosedError(
