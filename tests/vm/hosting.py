@@ -123,18 +123,23 @@ class Place:
             doors = [door.name for door in path.glob(f"{pid}-*")]
         folders = [f"{kind}/{each.name}" for kind in ("staging", "sandboxes")
                    for each in self.cache.folder(kind).iterdir() if each.name not in hibernated]  # fmt: skip
-        processes = [*guests_of(self.cache.root), *guests_of(self.cache.root, "microsim_vm.sandbox.keeper")]
+        processes = [*guests_of(self.cache.root), *keepers_of(self.cache.root)]
         return [*map(str, processes), *folders, *records, *doors]
 
 
-def guests_of(root: Path, program: str = "qemu") -> list[int]:
-    """Return the QEMU processes, or those of another program, that run from a cache."""
-    found = []
-    for process in psutil.process_iter(["name", "cmdline"]):
-        words = process.info["cmdline"] or []
-        if any(program in word for word in words[:3]) and any(str(root) in word for word in words):
-            found.append(process.pid)
-    return found
+def guests_of(root: Path) -> list[int]:
+    """Return the QEMU processes that run from a cache."""
+    return _running(lambda words: "qemu" in words[0] and any(str(root) in word for word in words))
+
+
+def keepers_of(root: Path) -> list[int]:
+    """Return the keepers of a cache's detached sandboxes."""
+    return _running(lambda words: words[1:4] == ["-m", "microsim_vm.sandbox.keeper", str(root)])
+
+
+def _running(wanted: Callable[[list[str]], bool]) -> list[int]:
+    processes = [(process.pid, process.info["cmdline"]) for process in psutil.process_iter(["cmdline"])]
+    return [pid for pid, words in processes if words and wanted(words)]
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 10.0, period_s: float = 0.01) -> None:

@@ -125,8 +125,8 @@ def test_killed_before_the_engine_knows_whose_it_is(place: Place, tmp_path: Path
     with place.session(body, tmp_path) as victim:
         wait_for((tmp_path / "started").exists, "the start of the engine's process")
         victim.kill()
-    assert listed(place) == []
     time.sleep(1.5)
+    assert listed(place) == []
     assert place.left(victim.process.pid) == []
 
 

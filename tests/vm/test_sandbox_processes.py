@@ -43,7 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 def nothing_is_left(place: Place) -> Iterator[None]:
     yield
     Sandbox.list(place.options)
-    assert place.left() == []
+    wait_for(lambda: place.left() == [], "the end of all", 5, 0.1)
 
 
 def get(place: Place, sandbox: str) -> Sandbox:
@@ -221,7 +221,7 @@ def test_a_maker_killed_while_the_keeper_starts_leaves_nothing(place: Place, up:
         maker.kill()
     wait_for(lambda: not guests_of(place.cache.root), "the end of its microVM", 2)
     Sandbox.list(place.options)
-    assert place.left(maker.process.pid) == []
+    wait_for(lambda: place.left(maker.process.pid) == [], "the end of the keeper", 2)
 
 
 def test_a_waker_killed_while_the_keeper_starts_costs_nothing(place: Place) -> None:
