@@ -61,7 +61,9 @@ def woken(store: Store, sandbox: str, progress: Progress) -> Record | None:
         try:
             return started(store, waking, progress)
         except BaseException:
-            store.write(record)
+            known = store.read(sandbox)
+            if known is not None and known.owner == waking.owner:  # else its keeper has it up already
+                store.write(record)
             raise
 
 
