@@ -32,6 +32,7 @@ KEEPING = "stop(os, 'rename', lambda old, new: new.parent.name == 'saved')\n"
 WRITING_IMAGE = "stop(os, 'rename', lambda old, new: new.name == 'hibernated')\n"
 WRITING_RECORD = "from microsim_vm.sandbox.live import Live; stop(Live, '_write')\n"
 ENDING = "from microsim_vm.sandbox.live import Live; stop(Live, 'end')\n"
+REMOVING = "import shutil; stop(shutil, 'rmtree', after=True)\n"
 STARTING = "from microsim_vm.sandbox import launch; stop(launch, 'start')\n"
 WAKING = """
 from microsim_vm.agent import AgentClient
@@ -100,6 +101,7 @@ def test_what_was_half_made_is_made_anew(place: Place) -> None:
         pytest.param(FORK_POINT, id="forkpoint"),
         pytest.param(WRITING_IMAGE + "create().hibernate()", id="image"),
         pytest.param("sandbox = create()\n" + WRITING_RECORD + "sandbox.hibernate()", id="record"),
+        pytest.param("sandbox = create()\n" + REMOVING + "sandbox.kill()", id="removal"),
     ],
 )
 def test_killed_while_a_sandbox_runs(place: Place, stranger: subprocess.Popen[bytes], body: str) -> None:

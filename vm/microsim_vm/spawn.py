@@ -25,7 +25,8 @@ def child(argv: Sequence[str], *, pass_fds: Sequence[int] = ()) -> subprocess.Po
     """
     # The kernel does not tell a child whose parent died before it asked to be told.
     unless_orphaned = [tools.need("sh"), "-c", f'[ "$PPID" = {os.getpid()} ] && exec "$@"', "sh"]
-    command = [tools.need("setpriv"), "--pdeathsig", "KILL", *unless_orphaned, *argv]
+    # The shell adds variables of its own.
+    command = [tools.need("setpriv"), "--pdeathsig", "KILL", *unless_orphaned, tools.need("env"), "-i", *argv]
 
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(

@@ -157,6 +157,8 @@ class Store:
         """Remove a sandbox's folder, its record first."""
         folder = self.folder(sandbox)
         (folder / RECORD).unlink(missing_ok=True)
+        for part in folder.glob("*/"):  # what takes time first: who dies meanwhile is still known as its owner
+            shutil.rmtree(part, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
 
     def reap(self) -> list[str]:
