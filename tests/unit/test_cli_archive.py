@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,67 @@ def test_a_second_import_needs_another_name_and_shares_the_image(exported: Path,
     second = archive.restore(empty, exported, name="two")
     assert second.origin == first.origin
     assert [snapshot.id for snapshot in saved.listed(empty)] == ["one", "two"]
+
+
+def at_once(attempt: Callable[[], object]) -> list[str]:
+    """Return what four attempts at the same time come to: "" or the error."""
+    begin = threading.Barrier(4)
+
+    def outcome() -> str:
+        begin.wait()
+        try:
+            attempt()
+        except SnapshotError as error:
+            return error.what
+        return ""
+
+    with ThreadPoolExecutor(4) as pool:
+        return sorted(each.result() for each in [pool.submit(outcome) for _ in range(4)])
+
+
+def test_imports_at_once_leave_one_whole_snapshot(exported: Path, empty: Cache) -> None:
+    assert at_once(lambda: archive.restore(empty, exported)) == ["", *["there is a snapshot one already"] * 3]
+    boot = saved.get(empty, "one").origin.boot(empty)
+    assert [path.read_bytes() for path in (boot.kernel, boot.initramfs, *boot.layers.values())] == list(FILES.values())
+
+
+def test_an_import_that_fails_keeps_what_was_there(exported: Path, empty: Cache) -> None:
+    first = archive.restore(empty, exported)
+    damaged = empty.root / first.origin.layers["world"]
+    damaged.chmod(0o600)
+    damaged.write_bytes(b"WORLD")
+    blocked = saved.folder_of(empty, "two")
+    blocked.symlink_to("nowhere")  # no snapshot, so that only the very last step fails
+    with pytest.raises(OSError, match="two"):
+        archive.restore(empty, exported, name="two")
+    blocked.unlink()
+    assert damaged.read_bytes() == b"world"
+    assert archive.restore(empty, exported, name="two").origin == first.origin
+
+
+@pytest.mark.parametrize("name", ["../images/x", "a/b", ".hidden", "..", "", "a b", "x" * 101, "caf\u00e9"])
+def test_a_name_that_is_none_is_refused_before_anything_is_unpacked(name: str, exported: Path, empty: Cache) -> None:
+    with pytest.raises(SnapshotError, match="is no snapshot's id"):
+        archive.restore(empty, exported, name=name)
+    with pytest.raises(SnapshotError, match="is no snapshot's id"):
+        saved.check_name(empty, name)
+    with pytest.raises(SnapshotError, match="there is no saved snapshot"):
+        saved.get(empty, name)
+    with pytest.raises(SnapshotError, match="there is no saved snapshot"):
+        saved.delete(empty, name)
+    assert left_in(empty) == []
+
+
+def test_snapshots_kept_at_once_under_one_name_are_one(empty: Cache) -> None:
+    assert at_once(lambda: saved_in(empty)) == ["", *["there is a snapshot one already"] * 3]
+    saved.get(empty, "one")
+
+
+def test_a_snapshot_that_is_used_says_so(empty: Cache) -> None:
+    saved_in(empty)
+    os.utime(saved.folder_of(empty, "one"), (1.0, 1.0))
+    saved.get(empty, "one")
+    assert saved.folder_of(empty, "one").stat().st_mtime > 1.0
 
 
 def test_what_was_imported_can_be_exported_again(exported: Path, empty: Cache, tmp_path: Path) -> None:

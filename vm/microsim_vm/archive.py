@@ -30,6 +30,7 @@ from microsim_vm.errors import ArchiveError, SnapshotError
 from microsim_vm.sandbox import saved
 from microsim_vm.sandbox.origin import Origin
 from microsim_vm.sandbox.saved import SavedSnapshot
+from microsim_vm.tools import Progress
 
 FORMAT = "microsim snapshot 1"
 MANIFEST = "manifest.json"
@@ -43,7 +44,7 @@ ZEROS = bytes(PIECE)
 COMPRESSED_PIECE = 1024
 MAX_WINDOW = 1 << 27
 IMPORTED, FILE = "imported", "file"
-ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+IMPORT_WAIT_S = 3600.0
 LAYER = re.compile(r"[a-z][a-z0-9]{0,15}")
 PLACE = re.compile(rf"(bases|pythons|images|{IMPORTED})/[0-9a-f]{{32,64}}/[a-z0-9][a-z0-9.]{{0,40}}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -140,34 +141,41 @@ def _padding(size: int) -> bytes:
     return bytes(-size % BLOCK)
 
 
-def restore(cache: Cache, source: Path, *, name: str | None = None) -> SavedSnapshot:
+def restore(
+    cache: Cache, source: Path, *, name: str | None = None, progress: Progress = lambda _: None
+) -> SavedSnapshot:
     """Make a saved snapshot of an exported one.
 
     Args:
         cache: Where to.
         source: The file.
         name: Another id for it.
+        progress: Told when this has to wait for another import.
 
     Raises:
         SnapshotMismatchError: Engine, processor or arguments here are others; nothing was unpacked.
         ArchiveError: The file is no archive, damaged, or holds what it must not; nothing is left of it.
-        SnapshotError: There is a snapshot of this id already.
+        SnapshotError: There is a snapshot of this id already, or the name is none.
         NoSpaceError: It does not fit.
+        BakeError: Another import has gone on for an hour.
         OSError: The file cannot be read.
     """
     with open(source, "rb") as file, _reading(source):
         reader = _Reader(file)
         manifest = _manifest(reader)
-        snapshot = msgspec.structs.replace(manifest.snapshot, id=name or manifest.snapshot.id, boot=owner.boot_id())
-        if not ID.fullmatch(snapshot.id):
+        wanted = manifest.snapshot.id if name is None else name
+        snapshot = msgspec.structs.replace(manifest.snapshot, id=wanted, boot=owner.boot_id())
+        if name is None and not saved.ID.fullmatch(snapshot.id):
             raise ArchiveError(f"{snapshot.id!r} is no snapshot's id")
-        if saved.folder_of(cache, snapshot.id).exists():
-            raise SnapshotError(
-                f"there is a snapshot {snapshot.id} already", hint="delete it, or import this one as --name ANOTHER"
-            )
         select.matching(snapshot.origin.engine, f"the snapshot in {source}")
-        need_space(cache.folder("staging"), sum(member.size for member in manifest.members), f"unpacking {source}")
-        with cache.staging("import") as staging, contextlib.ExitStack() as undo:
+        # Of two imports at once each would find an image's file missing, and one would undo what the other needs.
+        with (
+            cache.lock("import", what=f"importing {source}", progress=progress, timeout_s=IMPORT_WAIT_S),
+            cache.staging("import") as staging,
+            contextlib.ExitStack() as undo,
+        ):
+            saved.check_name(cache, snapshot.id)
+            need_space(staging, sum(member.size for member in manifest.members), f"unpacking {source}")
             guest, image = staging / "guest", staging / "image"
             guest.mkdir()
             image.mkdir()
@@ -182,7 +190,8 @@ def restore(cache: Cache, source: Path, *, name: str | None = None) -> SavedSnap
             reader.end()
             for fresh in sorted(image.iterdir()):
                 final = cache.folder(IMPORTED, fresh.name)
-                undo.callback(shutil.rmtree, final, ignore_errors=True)
+                if not (final / FILE).exists():  # a damaged one is replaced, for all who need it
+                    undo.callback(shutil.rmtree, final, ignore_errors=True)
                 os.rename(fresh, final / FILE)
             kept = saved.keep(cache, guest, msgspec.structs.replace(snapshot, origin=_moved(snapshot.origin, places)))
             undo.pop_all()

@@ -79,6 +79,6 @@ def run_import(args: argparse.Namespace, output: Output) -> int:
     from microsim_vm import archive, tools
 
     with tools.ticking(f"importing {args.file}", output.progress):
-        snapshot = archive.restore(common.cache(args), args.file, name=args.name)
+        snapshot = archive.restore(common.cache(args), args.file, name=args.name, progress=output.progress)
     output.result(snapshots.described(snapshot), snapshot.id)
     return 0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -19,6 +22,7 @@ from microsim_vm.sandbox.origin import Origin
 from microsim_vm.snapshots import FileRecord
 
 MANIFEST = "manifest.json"
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class SavedSnapshot(msgspec.Struct, frozen=True):
@@ -85,18 +89,39 @@ def seal(folder: Path, known: Mapping[str, FileRecord] = MappingProxyType({})) -
     return found
 
 
+def check_name(cache: Cache, name: str) -> None:
+    """Refuse a name that a new snapshot cannot have; to be asked before anything is copied.
+
+    Raises:
+        SnapshotError: It is no name, or another snapshot has it.
+    """
+    if not ID.fullmatch(name):
+        raise SnapshotError(
+            f"{name!r} is no snapshot's id", hint="1 to 100 of A-Z, a-z, 0-9, ., _ and -, a letter or digit first"
+        )
+    if folder_of(cache, name).exists():
+        raise _taken(name)
+
+
+def _taken(name: str) -> SnapshotError:
+    return SnapshotError(f"there is a snapshot {name} already", hint="delete it, or choose another name")
+
+
 def keep(cache: Cache, staging: Path, snapshot: SavedSnapshot) -> SavedSnapshot:
     """Make a freshly written snapshot final.
 
     Raises:
-        SnapshotError: Another one has this id.
+        SnapshotError: Its id is none, or another one has it.
     """
-    folder = cache.folder("saved") / snapshot.id
-    if folder.exists():
-        raise SnapshotError(f"there is a snapshot {snapshot.id} already", hint="delete it, or choose another name")
+    check_name(cache, snapshot.id)
     snapshot = msgspec.structs.replace(snapshot, files=seal(staging))
     digests.write_atomically(staging / MANIFEST, msgspec.json.encode(snapshot))
-    os.rename(staging, folder)
+    try:
+        os.rename(staging, folder_of(cache, snapshot.id))
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        raise _taken(snapshot.id) from None
     return snapshot
 
 
@@ -117,7 +142,7 @@ def get(cache: Cache, name: str) -> SavedSnapshot:
     Raises:
         SnapshotError: There is none of this id, or a file of it is damaged.
     """
-    snapshot = _read(folder_of(cache, name)) if name and "/" not in name else None
+    snapshot = _read(folder_of(cache, name)) if ID.fullmatch(name) else None
     if snapshot is None:
         raise SnapshotError(
             f"there is no saved snapshot {name!r}", hint="see microsim snapshot ls",
@@ -134,6 +159,8 @@ def get(cache: Cache, name: str) -> SavedSnapshot:
     if checked != snapshot.files:
         snapshot = msgspec.structs.replace(snapshot, files=checked, boot=owner.boot_id())
         digests.write_atomically(folder_of(cache, name) / MANIFEST, msgspec.json.encode(snapshot))
+    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: whoever opens its files will be told
+        os.utime(folder_of(cache, name))  # the folder's time is when it was last used
     return snapshot
 
 
@@ -143,7 +170,7 @@ def delete(cache: Cache, name: str) -> None:
     Raises:
         SnapshotError: There is none of this id.
     """
-    snapshot = _read(folder_of(cache, name)) if name and "/" not in name else None
+    snapshot = _read(folder_of(cache, name)) if ID.fullmatch(name) else None
     if snapshot is None:
         raise SnapshotError(f"there is no saved snapshot {name!r}", hint="see microsim snapshot ls")
     (folder_of(cache, name) / MANIFEST).unlink(missing_ok=True)
