@@ -82,8 +82,8 @@ class Forker:
         """
         need_space(folder, self.boot.memory_mib << 20, f"a copy of {self.name}")
         with client.quiesced():
-            self.engine.pause(vm)
             try:
+                self.engine.pause(vm)  # it may stop even where its answer does not come in time
                 self.engine.branch(vm, folder)
             finally:
                 self.engine.resume(vm)

@@ -6,6 +6,7 @@ short exchanges, this one costs under a millisecond.
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
@@ -28,6 +29,7 @@ class Qmp:
         self._buffer = b""
         self._lock = threading.Lock()
         self._events: deque[dict[str, Any]] = deque(maxlen=256)
+        self._ids = itertools.count(1)
 
     def negotiate(self, timeout_s: float) -> None:
         """Wait for the greeting and leave negotiation mode."""
@@ -41,16 +43,22 @@ class Qmp:
             EngineError: QEMU refused it, did not answer in time, or died.
         """
         deadline = time.monotonic() + timeout_s
-        request = {"execute": name, **({"arguments": arguments} if arguments else {})}
+        number = next(self._ids)
+        request = {"execute": name, "id": number, **({"arguments": arguments} if arguments else {})}
         with self._lock:
             try:
+                self._sock.settimeout(max(0.001, deadline - time.monotonic()))
                 self._sock.sendall(json.dumps(request).encode())
+            except TimeoutError:
+                raise EngineError(f"QEMU did not take {name} on its monitor in time") from None
             except OSError as error:
                 raise EngineError(f"QEMU is gone: {name} could not be sent ({error.strerror})") from None
             while True:
                 message = self._message(deadline)
                 if "event" in message:
                     self._events.append(message)
+                elif message.get("id", number) != number:
+                    continue  # the late answer to a command that was given up
                 elif "error" in message:
                     raise EngineError(f"QEMU refused {name}: {message['error'].get('desc', message['error'])}")
                 elif "return" in message:
