@@ -7,12 +7,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from microsim_guest import wire
 from microsim_vm import agent
 from microsim_vm.agent import AgentClient
-from microsim_vm.errors import AgentError, AgentTimeoutError, ChannelClosedError, WorldError
+from microsim_vm.errors import AgentError, AgentTimeoutError, ChannelClosedError, SnapshotError, WorldError
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -78,54 +79,59 @@ def test_an_endless_stream_of_events_still_has_a_deadline(guest: Guest, client: 
     assert time.monotonic() - started < 5
 
 
-def test_what_a_slow_caller_has_not_taken_is_bounded(
+def test_output_that_nobody_takes_fails_its_own_request_only(
     guest: Guest, client: AgentClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "MAX_PENDING", 1 << 20)
-    sent = 0
-
-    def act() -> None:
-        nonlocal sent
-        request = guest.link.receive().header
-        for _ in range(64):
-            guest.link.send({"id": request["id"], "event": "stdout"}, [bytes(1 << 20)])
-            sent += 1
-        guest.link.send({"id": request["id"], "ok": {}})
-
-    taken = 0
-
-    def take(stream: str, data: bytes) -> None:
-        nonlocal taken
-        if taken == 0:
-            time.sleep(1.0)
-            assert sent < 8  # it waits, and its memory is its own
-        taken += len(data)
-
-    playing(act)
-    client.call("exec", timeout_s=20, on_event=take)
-    assert taken == 64 << 20
-
-
-def test_a_caller_that_leaves_holds_nobody_up(
-    guest: Guest, client: AgentClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(agent, "MAX_PENDING", 1 << 20)
+    monkeypatch.setattr(agent, "MAX_PENDING", 4 << 20)
 
     def act() -> None:
         first = guest.link.receive().header
-        playing(lambda: [guest.link.send({"id": first["id"], "event": "stdout"}, [bytes(1 << 20)]) for _ in range(9)])
-        second = guest.link.receive().header
-        time.sleep(0.2)
-        guest.link.send({"id": second["id"], "ok": {"second": True}})
-
-    def refuse(stream: str, data: bytes) -> None:
-        time.sleep(0.3)
-        raise KeyError(stream)
+        for _ in range(64):  # all of it is taken off the channel, and little of it kept
+            guest.link.send({"id": first["id"], "event": "stdout"}, [bytes(1 << 20)])
+        guest.link.send({"id": first["id"], "ok": {}})
+        guest.link.send({"id": guest.link.receive().header["id"], "ok": {"second": True}})
 
     playing(act)
-    with pytest.raises(KeyError):
-        client.call("exec", timeout_s=5, on_event=refuse)
+    with pytest.raises(AgentError, match="faster than they were taken"):
+        client.call("exec", timeout_s=20, on_event=lambda stream, data: time.sleep(1.0))
     assert client.call("ping", timeout_s=5)[0] == {"second": True}
+
+
+def test_a_guest_that_takes_nothing_holds_nobody_past_the_deadline(guest: Guest, client: AgentClient) -> None:
+    started = time.monotonic()
+    with pytest.raises(AgentTimeoutError, match=r"did not take 'files\.write' in time"):
+        client.call("files.write", blobs=[bytes(8 << 20)], timeout_s=0.5)
+    with pytest.raises(AgentTimeoutError, match="'ping'"):
+        client.call("ping", timeout_s=0.5)
+    with pytest.raises(SnapshotError, match="cannot be copied now"), client.quiesced(flush_s=0.2):
+        pass
+    assert time.monotonic() - started < 15
+    # It wakes up: the frame that was begun comes whole, that of which nothing was sent was withdrawn.
+    requests: list[str] = []
+
+    def act() -> None:
+        while "world.logs" not in requests:
+            frame = guest.link.receive()
+            requests.append(frame.header["op"])
+            guest.link.send({"id": frame.header["id"], "ok": {"op": frame.header["op"]}})
+
+    playing(act)
+    assert client.call("world.logs", timeout_s=10) == ({"op": "world.logs"}, ())
+    assert requests == ["files.write", "world.logs"]
+
+
+def test_many_threads_send_large_frames_whole(guest: Guest, client: AgentClient) -> None:
+    def act() -> None:
+        with contextlib.suppress(wire.LinkClosed, OSError):
+            while True:
+                frame = guest.link.receive()
+                guest.link.send({"id": frame.header["id"], "ok": {"size": len(frame.blobs[0])}})
+
+    playing(act)
+    sizes = [1 << 20, 3, 700_000, 5 << 20] * 4
+    with ThreadPoolExecutor(8) as pool:
+        answers = pool.map(lambda size: client.call("files.write", blobs=[bytes(size)], timeout_s=20)[0]["size"], sizes)
+    assert list(answers) == sizes
 
 
 def test_odd_events_and_errors_of_a_guest_are_errors_of_its_own(guest: Guest, client: AgentClient) -> None:

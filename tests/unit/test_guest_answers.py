@@ -141,7 +141,8 @@ def test_output_past_the_limit_is_not_kept() -> None:
         on_event("screen", b"no stream of ours")
         return {"exit_code": 0, "duration_ms": 1.0, "timed_out": False, "dropped": 0, "limits_hit": []}, ()
 
-    assert len(Guest(HostileGuest(exec=run)).exec("x").stdout_bytes) == MAX_OUTPUT
+    guest = HostileGuest(exec=run, exec_confirm=lambda _: ({}, ()))
+    assert len(Guest(guest).exec("x").stdout_bytes) == MAX_OUTPUT
 
 
 @pytest.mark.parametrize(

@@ -117,14 +117,19 @@ def test_a_sandbox_exists_while_it_has_an_owner_or_hibernates(
 def test_a_half_made_wake_goes_back_to_hibernation(store: Store) -> None:
     waking = {"status": "waking", "owner": DEAD, "door": "/run/x", "pid": 5}
     plant(store, "sb-reads", volumes=(Mount("v", "/data", read_only=True),), **waking)
+    plant(store, "sb-reads-and-ran", volumes=(Mount("v", "/data", read_only=True),), ran=True, **waking)
     plant(store, "sb-writes", volumes=(Mount("v", "/data"),), **waking)
-    (store.folder("sb-reads") / HIBERNATED).mkdir()
-    assert store.reap() == ["sandbox sb-writes"]
-    record = store.read("sb-reads")
-    assert record is not None
-    assert (record.status, record.owner, record.door, record.pid) == ("hibernated", None, "", 0)
-    assert (store.folder("sb-reads") / HIBERNATED).is_dir()
-    assert names(store) == ["sb-reads"]
+    plant(store, "sb-writes-and-ran", volumes=(Mount("v", "/data"),), ran=True, **waking)
+    kept = ["sb-reads", "sb-reads-and-ran", "sb-writes"]
+    for name in kept:
+        (store.folder(name) / HIBERNATED).mkdir()
+    assert store.reap() == ["sandbox sb-writes-and-ran"]
+    for name in kept:
+        record = store.read(name)
+        assert record is not None
+        assert (record.status, record.owner, record.door, record.pid, record.ran) == ("hibernated", None, "", 0, False)
+        assert (store.folder(name) / HIBERNATED).is_dir()
+    assert sorted(names(store)) == kept
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"id": "sb-1"}', b"\xff\xfe", b"[]"])

@@ -23,20 +23,20 @@ COUNTER = "(i=0; while :; do i=$((i+1)); echo $i >>/workspace/count; sleep 0.05;
 BOOTING = "from microsim_vm import warmup; stop(warmup, '_wait_for_agent')\n"
 LOADING = """
 from microsim_vm.agent import AgentClient
-stop(AgentClient, '_send', lambda self, data: b'world.load' in data, after=True)
+stop(AgentClient, '_send', lambda self, op, *rest: op == 'world.load', after=True)
 """
 SEALING = "stop(os, 'rename', lambda old, new: new.parent.name == 'snapshots')\n"
 FORKING = "from microsim_vm.machine import Machine; stop(Machine, 'adopt')\n"
 SAVING = "from microsim_vm.sandbox import saved; stop(saved, 'seal')\n"
 KEEPING = "stop(os, 'rename', lambda old, new: new.parent.name == 'saved')\n"
 WRITING_IMAGE = "stop(os, 'rename', lambda old, new: new.name == 'hibernated')\n"
-WRITING_RECORD = "from microsim_vm.sandbox.live import Live; stop(Live, '_write')\n"
+WRITING_RECORD = "from microsim_vm.sandbox.live import Live; stop(Live, '_put')\n"
 ENDING = "from microsim_vm.sandbox.live import Live; stop(Live, 'end')\n"
 REMOVING = "import shutil; stop(shutil, 'rmtree', after=True)\n"
 STARTING = "from microsim_vm.sandbox import launch; stop(launch, 'start')\n"
 WAKING = """
 from microsim_vm.agent import AgentClient
-stop(AgentClient, '_send', lambda self, data: b'wake' in data)
+stop(AgentClient, '_send', lambda self, op, *rest: op == 'wake')
 """
 FORK_POINT = """
 sandbox = create()
@@ -153,7 +153,7 @@ def goes_on(place: Place, sandbox: str) -> None:
         wait_for(lambda: len(counted(woken)) > len(before) + 2, "more counting")
         after = counted(woken)
         assert after == list(range(1, len(after) + 1))
-    assert place.left() == []
+    wait_for(lambda: place.left() == [], "the end of its keeper")
 
 
 def test_killed_once_the_hibernation_is_complete(place: Place) -> None:
@@ -170,8 +170,13 @@ def test_killed_once_the_hibernation_is_complete(place: Place) -> None:
 
 @pytest.mark.parametrize("point", [STARTING, WAKING], ids=["started", "restored"])
 def test_killed_while_a_sandbox_wakes(place: Place, point: str) -> None:
-    sandbox = hibernated(place)
-    pid = killed(place, point + "Sandbox.get(sys.argv[3], options).wake()", sandbox)
+    # In the process that made it; any other has it woken in a keeper.
+    body = f"sandbox = create()\nsandbox.exec({COUNTER!r})\nsandbox.hibernate()\nsay(sandbox.id)\n{point}sandbox.wake()"
+    with place.session(body) as victim:
+        sandbox = victim.expect("sb-")
+        victim.expect("stopped")
+        victim.kill()
+    pid = victim.process.pid
     record = place.store.read(sandbox)
     assert record is not None
     assert record.status == "waking"
@@ -182,11 +187,23 @@ def test_killed_while_a_sandbox_wakes(place: Place, point: str) -> None:
 
 
 def test_killed_after_a_wake_is_the_end_of_what_ran_on(place: Place) -> None:
-    sandbox = hibernated(place)
-    pid = killed(place, "Sandbox.get(sys.argv[3], options).exec('true'); say('stopped'); sleep()", sandbox)
+    body = "sandbox = create(); sandbox.hibernate(); sandbox.exec('true'); say(sandbox.id); say('stopped'); sleep()"
+    with place.session(body) as victim:
+        sandbox = victim.expect("sb-")
+        victim.expect("stopped")
+        victim.kill()
     with pytest.raises(SandboxNotFoundError):
         Sandbox.get(sandbox, place.options)
-    assert place.left(pid) == []
+    assert place.left(victim.process.pid) == []
+
+
+def test_a_passer_by_wakes_it_without_taking_it_along(place: Place) -> None:
+    sandbox = hibernated(place)
+    with place.session("say(Sandbox.get(sys.argv[3], options).exec('echo up').stdout)", sandbox) as visitor:
+        visitor.expect("up")
+        assert visitor.wait() == 0
+    assert Sandbox.get(sandbox, place.options).status == "running"
+    goes_on(place, sandbox)
 
 
 def test_a_record_with_a_strangers_number_is_that_of_a_dead_one(

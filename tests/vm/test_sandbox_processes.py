@@ -311,9 +311,13 @@ def compare(letters, *folders):
     say("same", found == [content(letter) for letter in letters for _ in folders], sandbox.id)
 """
 WOKEN = LETTERS + "sandbox = Sandbox.get(sys.argv[3], options)\n"
+STARTING = """
+from microsim_vm.sandbox import launch
+stop(launch, "start")
+"""
 WAKING = """
 from microsim_vm.agent import AgentClient
-stop(AgentClient, "_send", lambda self, data: b'"wake"' in data)
+stop(AgentClient, "_send", lambda self, op, *rest: op == "wake")
 """
 
 
@@ -347,14 +351,21 @@ say("hibernated")
         get(place, name).hibernate()
         with pytest.raises(VolumeBusyError, match=name):
             place.create(volumes={"/other": "letters"})
-    pid = _killed(place, WAKING + "Sandbox.get(sys.argv[3], options).wake()", name)
-    # The copy's memory may no longer fit the volume: it is gone, its claim is free, and the volume is whole.
+    get(place, name).kill()
+    slept = LETTERS + "sandbox = create(volumes={'/data': 'letters'})\nsandbox.hibernate()\n"
+    _killed(place, slept + STARTING + "sandbox.wake()")
+    # Its microVM had not run: it is as it was.
+    (same,) = Sandbox.list(place.options)
+    assert same.status == "hibernated"
+    same.kill()
+    pid = _killed(place, slept + WAKING + "sandbox.wake()")
+    # Its memory may no longer fit the volume: it is gone, its claim is free, and the volume is whole.
     assert Sandbox.list(place.options) == []
     assert place.left(pid) == []
     again = LETTERS + "sandbox = create(volumes={'/data': 'letters'}); compare('ABC', '/data'); sleep()"
     with place.session(again) as holder:
-        _, same, other = holder.expect("same").split()
-        assert same == "True"
+        _, equal, other = holder.expect("same").split()
+        assert equal == "True"
         with pytest.raises(VolumeBusyError, match=other):
             place.create(volumes={"/data": "letters"})
         holder.kill()

@@ -207,6 +207,10 @@ class Agent:
         jobs.cancel(frame.header["args"]["token"])
         return {}, []
 
+    def _op_exec_confirm(self, frame: wire.Frame) -> Answer:
+        jobs.confirm(frame.header["args"]["token"], frame.header["args"]["size"])
+        return {}, []
+
     def _emitter(self, frame: wire.Frame) -> Callable[[str, bytes], None]:
         return lambda stream, data: self._link.send({"id": frame.header["id"], "event": stream}, [data])
 

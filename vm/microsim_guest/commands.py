@@ -74,7 +74,7 @@ def run(
             start_new_session=True,
             preexec_fn=enter,
         )
-        pipes = _Pipes(process, stdin, output_bytes, emit)
+        pipes = _Pipes(process, job, stdin, output_bytes, emit)
         try:
             job.started()
             timed_out = not pipes.move_until_end(started + timeout_s)
@@ -103,10 +103,16 @@ class _Pipes:
     """Moves bytes between a process's three pipes and the host."""
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", stdin: bytes, limit: int, emit: Callable[[str, bytes], None]
+        self,
+        process: "subprocess.Popen[bytes]",
+        job: jobs.Job,
+        stdin: bytes,
+        limit: int,
+        emit: Callable[[str, bytes], None],
     ) -> None:
         self.dropped = 0
         self._process = process
+        self._job = job
         self._pending = memoryview(stdin)
         self._room = {"stdout": limit, "stderr": limit}
         self._emit = emit
@@ -125,6 +131,8 @@ class _Pipes:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return False
+            if not self._job.may_send(min(remaining, 0.05)):
+                continue
             if self._selector.get_map():
                 self._move(min(remaining, 0.05))
             else:  # it closed its pipes: most often it is ending
@@ -178,6 +186,7 @@ class _Pipes:
         self._room[stream] -= len(passed_on)
         self.dropped += len(data) - len(passed_on)
         if passed_on:
+            self._job.sent(len(passed_on))
             self._emit(stream, passed_on)
 
     def _feed(self, key: selectors.SelectorKey) -> None:

@@ -15,6 +15,7 @@ from microsim_guest import kernel, wire
 
 # Bounds of all jobs together, so that a fork bomb leaves the agent and the world memory, and time, to live on.
 GROUP = "jobs"
+WINDOW = 4 << 20  # bytes of output sent to the host and not yet confirmed; beyond that the command has to wait
 RESERVED_BYTES = 48 << 20
 BYTES_PER_PROCESS = 1 << 20  # as many processes and threads as the guest has MiB
 PAUSE_S = 0.01  # between two looks at what the background prints: a flood of it must not cost the world its time
@@ -54,6 +55,8 @@ class Job:
             raise ValueError("{!r} is no name for a command".format(token))
         self._token = token
         self._cancelled = False
+        self._flow = threading.Condition()
+        self._unconfirmed = 0
         with _lock:
             if token in _running:
                 raise ValueError("a command called {} is running".format(token))
@@ -74,6 +77,22 @@ class Job:
         """Kill all there is of it."""
         self._cancelled = True
         self._group.kill()
+
+    def sent(self, size: int) -> None:
+        """Note that so many bytes of output are on their way to the host."""
+        with self._flow:
+            self._unconfirmed += size
+
+    def confirmed(self, size: int) -> None:
+        """Note that the host has dealt with so many."""
+        with self._flow:
+            self._unconfirmed -= size
+            self._flow.notify_all()
+
+    def may_send(self, timeout: float) -> bool:
+        """Wait until the host has dealt with enough of the output to be sent more."""
+        with self._flow:
+            return self._flow.wait_for(lambda: self._unconfirmed < WINDOW, timeout)
 
     def limits_hit(self) -> List[str]:
         """Return which limits it ran into: "processes", or "memory" (the guest's own)."""
@@ -123,6 +142,14 @@ def _read_some(fd: int) -> bool:
         return bool(os.read(fd, wire.CHUNK))
     except BlockingIOError:
         return True
+
+
+def confirm(token: str, size: int) -> None:
+    """Note that the host has dealt with so many bytes of a command's output; it may have ended by itself."""
+    with _lock:
+        job = _running.get(token)
+    if job is not None:
+        job.confirmed(size)
 
 
 def cancel(token: str) -> None:

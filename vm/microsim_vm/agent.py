@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import queue
 import secrets
+import select
 import socket
 import threading
 import time
@@ -27,7 +28,8 @@ from microsim_vm.errors import (
 _KINDS: dict[str, type[AgentError] | type[ControllerError]] = {"world": WorldError, "controller": ControllerError}
 
 FLUSH_S = 20.0  # how long a guest may take to write its files out before it is copied
-MAX_PENDING = 64 << 20  # bytes of a request's output that its caller has not taken; then the channel stands still
+MAX_PENDING = 64 << 20  # bytes of a request's output that its caller has not taken
+SEND_BYTES = 1 << 20
 FRAME_COST = 1024  # what a frame costs beside its attachments
 LOOK_S = 2.0  # how often a waiting call looks whether the guest still lives
 
@@ -68,14 +70,15 @@ class _Answers:
         self._frames: collections.deque[wire.Frame | None] = collections.deque()
         self._bytes = 0
         self._changed = threading.Condition()
-        self._left = False
+        self.too_much = False
 
     def put(self, frame: wire.Frame | None) -> None:
-        """Add a frame, or None for the end of the channel; wait while too much is not taken yet."""
+        """Add a frame, or None for the end of the channel; what is too much is dropped, and the request fails."""
         with self._changed:
-            self._changed.wait_for(lambda: self._left or frame is None or self._bytes <= MAX_PENDING)
-            self._frames.append(frame)
             self._bytes += _size(frame)
+            self.too_much = self.too_much or self._bytes > MAX_PENDING
+            if not self.too_much:
+                self._frames.append(frame)
             self._changed.notify_all()
 
     def get(self, timeout_s: float) -> wire.Frame | None:
@@ -85,18 +88,16 @@ class _Answers:
             queue.Empty: None came in time.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: self._frames, timeout_s):
+            if not self._changed.wait_for(lambda: self._frames or self.too_much, timeout_s):
                 raise queue.Empty
+            if self.too_much:
+                raise AgentError(
+                    f"more than {MAX_PENDING >> 20} MiB of output came faster than they were taken",
+                    cause="the guest does not keep to its protocol: an agent waits until its output is taken",
+                )
             frame = self._frames.popleft()
             self._bytes -= _size(frame)
-            self._changed.notify_all()
             return frame
-
-    def leave(self) -> None:
-        """Take no more; whoever waits to add something goes on."""
-        with self._changed:
-            self._left = True
-            self._changed.notify_all()
 
 
 def _size(frame: wire.Frame | None) -> int:
@@ -118,6 +119,7 @@ class AgentClient:
         self._ids = itertools.count(1)
         self._waiting: dict[str, _Answers] = {}
         self._send_lock = threading.RLock()
+        self._unsent = bytearray()
         self._closed = False
         threading.Thread(target=self._read, name="microsim-agent-reader", daemon=True).start()
 
@@ -156,15 +158,11 @@ class AgentClient:
         try:
             if self._closed:  # the reader is gone: nobody would ever hand us the answer
                 raise self._gone(op)
-            self._send(wire.encode({"id": request_id, "op": op, "args": args or {}}, blobs))
+            self._send(op, wire.encode({"id": request_id, "op": op, "args": args or {}}, blobs), deadline)
             while True:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:  # also where it has never been silent
-                    raise AgentTimeoutError(
-                        f"the guest did not answer {op!r} within {timeout_s:g} s",
-                        cause="the guest hangs, or the machine is overloaded",
-                        details=self._console_tail(),
-                    )
+                    raise self._late(f"the guest did not answer {op!r} within {timeout_s:g} s")
                 try:
                     frame = answers.get(min(remaining, LOOK_S))
                 except queue.Empty:
@@ -179,7 +177,6 @@ class AgentClient:
                     on_event(str(frame.header["event"]), frame.blobs[0])
         finally:
             del self._waiting[request_id]
-            answers.leave()
 
     @contextlib.contextmanager
     def quiesced(self, *, flush_s: float = FLUSH_S) -> Iterator[None]:
@@ -190,7 +187,9 @@ class AgentClient:
         Raises:
             SnapshotError: The guest cannot flush its files, or does not answer.
         """
-        with self._send_lock:
+        if not self._send_lock.acquire(timeout=flush_s):
+            raise SnapshotError(f"the guest cannot be copied now: it has not taken a request for {flush_s:g} s")
+        try:
             try:
                 self.call("quiesce", {"flush_s": flush_s}, timeout_s=flush_s + LOOK_S)
             except AgentError as error:
@@ -206,6 +205,8 @@ class AgentClient:
             finally:
                 with contextlib.suppress(AgentError):  # it may have been ended meanwhile
                     self.call("resume", timeout_s=LOOK_S * 5)
+        finally:
+            self._send_lock.release()
 
     def close(self) -> None:
         """Close the channel; whoever waits gets a ChannelClosedError."""
@@ -223,12 +224,41 @@ class AgentClient:
         kind = _KINDS.get(str(error.get("kind")), AgentError)
         raise kind(f"{op}: {error.get('message')}", details=str(error.get("traceback", "")))
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, op: str, data: bytes, deadline: float) -> None:
+        if not self._send_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise self._late(f"{op!r} did not get its turn to be sent in time")
         try:
-            with self._send_lock:
-                self._channel.sendall(data)
+            # What could not be sent of an earlier frame comes first: half of one would be the end of the channel.
+            self._unsent += data
+            begun = len(self._unsent) - len(data)
+            while self._unsent:
+                try:
+                    sent = self._channel.send(self._unsent[:SEND_BYTES], socket.MSG_DONTWAIT)
+                    del self._unsent[:sent]
+                    begun -= sent
+                except BlockingIOError:
+                    self._wait_to_send(op, begun, len(data), deadline)
         except OSError:
-            raise self._gone("the request") from None
+            raise self._gone(op) from None
+        finally:
+            self._send_lock.release()
+
+    def _wait_to_send(self, op: str, before: int, size: int, deadline: float) -> None:
+        """Wait until the channel takes more; at the deadline withdraw a frame of which nothing was sent."""
+        remaining = deadline - time.monotonic()
+        if remaining > 0:
+            poll = select.poll()
+            poll.register(self._channel, select.POLLOUT)
+            poll.poll(min(remaining, LOOK_S) * 1000.0)
+            return
+        if before >= 0:
+            del self._unsent[len(self._unsent) - size :]
+        raise self._late(f"the guest did not take {op!r} in time")
+
+    def _late(self, what: str) -> AgentTimeoutError:
+        return AgentTimeoutError(
+            what, cause="the guest hangs, or the machine is overloaded", details=self._console_tail()
+        )
 
     def _read(self) -> None:
         link = wire.SocketLink(self._channel)

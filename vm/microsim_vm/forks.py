@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,13 +55,23 @@ class Forker:
             return machine
 
     @contextlib.contextmanager
-    def started(self, folder: Path, label: str) -> Iterator[tuple[Vm, AgentClient, contextlib.ExitStack]]:
-        """Let a saved guest run: yield it, its client, and what holds them until somebody else does."""
+    def started(
+        self, folder: Path, label: str, *, about_to_run: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[Vm, AgentClient, contextlib.ExitStack]]:
+        """Let a saved guest run: yield it, its client, and what holds them until somebody else does.
+
+        Args:
+            folder: Where it is saved.
+            label: What it is for, one line.
+            about_to_run: Called when all is ready but the guest has done nothing yet.
+        """
         with contextlib.ExitStack() as stack:
             file, record = stack.enter_context(admission.admitted(self.boot.memory_mib, label))
             vm = self.engine.fork(self.boot, folder)
             stack.callback(vm.kill)
             runtime.started(file, record, vm.pid)
+            about_to_run()
+            self.engine.resume(vm)
             client = AgentClient(vm)
             stack.callback(client.close)
             yield vm, client, stack

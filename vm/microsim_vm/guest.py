@@ -18,6 +18,7 @@ from microsim_vm.errors import (
     ChannelClosedError,
     CommandFailedError,
     CommandInterruptedError,
+    MicrosimError,
 )
 from microsim_vm.filesystem import Filesystem
 
@@ -26,6 +27,7 @@ MAX_RAW_OUTPUT = 256 << 20
 GRACE_S = 30.0  # how much longer the host waits than the guest's own limit
 CONTROL_TIMEOUT_S = 10.0
 TERMINAL_S = 365 * 86400.0
+CONFIRM_EXEC_BYTES = 1 << 20  # of a command's output; the guest sends four times as much before it waits
 CONFIRM_BYTES = 64 << 10  # of a terminal's output; the guest sends four times as much before it waits
 
 
@@ -251,16 +253,19 @@ class Guest:
             kept = output.get(stream)
             if kept is None:
                 return
+            size = len(data)
             if raw is not None:
                 raw(stream, data)
-                return
-            # The guest has the same limit; it is not to be trusted with our memory.
-            data = data[: MAX_OUTPUT - len(kept)]
-            kept += data
-            if takers is not None:
-                takers[stream](data)
+            else:
+                # The guest has the same limit; it is not to be trusted with our memory.
+                data = data[: MAX_OUTPUT - len(kept)]
+                kept += data
+                if takers is not None:
+                    takers[stream](data)
+            taken(size)
 
         token = uuid.uuid4().hex
+        taken = _Confirming(self._caller, "exec.confirm", token, every=CONFIRM_EXEC_BYTES)
         most = MAX_OUTPUT if raw is None else MAX_RAW_OUTPUT
         args = {"token": token, "argv": _argv(command), "cwd": cwd, "extra_env": dict(env or {}), "user": user,
                 "timeout_s": timeout_seconds, "output_bytes": most}  # fmt: skip
@@ -334,16 +339,11 @@ class Terminal:
             CommandInterruptedError: The guest died, or the link to it was lost, before the command's end.
             AgentError: It has ended before, or is being run already.
         """
-        unconfirmed = 0
+        taken = _Confirming(self._caller, "terminal.confirm", self._token, every=CONFIRM_BYTES)
 
         def take(_: str, data: bytes) -> None:
-            nonlocal unconfirmed
             on_output(data)
-            unconfirmed += len(data)
-            if unconfirmed >= CONFIRM_BYTES:
-                confirmed, unconfirmed = unconfirmed, 0
-                with contextlib.suppress(AgentError):  # it may have ended, and this be the last of its output
-                    self._control("terminal.confirm", {"size": confirmed})
+            taken(len(data))
 
         try:
             answer, _ = self._caller.call("terminal.run", {"token": self._token}, timeout_s=TERMINAL_S, on_event=take)
@@ -372,6 +372,25 @@ class Terminal:
 
     def _control(self, op: str, args: dict[str, Any], *blobs: bytes) -> None:
         self._caller.call(op, {"token": self._token, **args}, blobs, timeout_s=CONTROL_TIMEOUT_S)
+
+
+class _Confirming:
+    """Tells the guest how much of an output was taken, so that it sends more: a slow taker slows the command down."""
+
+    def __init__(self, caller: Caller, op: str, token: str, *, every: int) -> None:
+        self._caller = caller
+        self._op = op
+        self._token = token
+        self._every = every
+        self._unconfirmed = 0
+
+    def __call__(self, size: int) -> None:
+        """Count bytes that were taken."""
+        self._unconfirmed += size
+        if self._unconfirmed >= self._every:
+            confirmed, self._unconfirmed = self._unconfirmed, 0
+            with contextlib.suppress(MicrosimError):  # it may have ended, and this be the last of its output
+                self._caller.call(self._op, {"token": self._token, "size": confirmed}, timeout_s=CONTROL_TIMEOUT_S)
 
 
 class TextTaker:

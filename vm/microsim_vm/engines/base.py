@@ -112,7 +112,7 @@ class Engine(Protocol):
         """
 
     def fork(self, boot: Boot, folder: Path) -> Vm:
-        """Start a new guest from a saved one, sharing its memory copy-on-write; it runs on return.
+        """Start a new guest from a saved one, sharing its memory copy-on-write; it is paused on return.
 
         Raises:
             EngineError: The engine refused the saved state.

@@ -14,7 +14,7 @@ import struct
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from microsim_vm.errors import SnapshotError
 
@@ -32,6 +32,11 @@ class Mapping(NamedTuple):
     start: int
     end: int
     offset: int
+
+    @property
+    def reach(self) -> int:
+        """Where in the file it ends."""
+        return self.offset + self.end - self.start
 
 
 def link(fd: int, target: Path) -> None:
@@ -79,22 +84,28 @@ def copy_in(pid: int, folder: Path) -> None:
     with _memory(pid, os.O_RDWR) as memory:
         mappings = _mappings(pid, folder / RAM)
         for offset, data in _pages(folder):
-            mapping = next(part for part in mappings if 0 <= offset - part.offset < part.end - part.start)
-            _write_all(memory, data, mapping.start + offset - mapping.offset)
+            # /proc/<pid>/mem heeds no protection: what is outside the guest's memory is the engine's own.
+            where = [part for part in mappings if part.offset <= offset and offset + len(data) <= part.reach]
+            if not where:
+                raise SnapshotError("the engine has mapped the guest's memory in another way than it was saved")
+            _write_all(memory, data, where[0].start + offset - where[0].offset)
 
 
 def flatten(folder: Path) -> None:
     """Turn a file and its differences into one file, so that forks share all of it."""
     whole = folder / "ram.partial"
-    with open(folder / RAM, "rb") as source, open(whole, "wb") as target:
-        size = os.fstat(source.fileno()).st_size
-        target.truncate(size)
-        for start, end in _extents(source.fileno(), size):
-            while start < end:
-                start += os.copy_file_range(source.fileno(), target.fileno(), end - start, start, start)
-        for offset, data in _pages(folder):
-            _write_all(target.fileno(), data, offset)
-    os.replace(whole, folder / RAM)
+    try:
+        with open(folder / RAM, "rb") as source, open(whole, "wb") as target:
+            size = os.fstat(source.fileno()).st_size
+            target.truncate(size)
+            for start, end in _extents(source.fileno(), size):
+                while start < end:
+                    start += os.copy_file_range(source.fileno(), target.fileno(), end - start, start, start)
+            for offset, data in _pages(folder):
+                _write_all(target.fileno(), data, offset)
+        os.replace(whole, folder / RAM)
+    finally:
+        whole.unlink(missing_ok=True)
     (folder / PAGES).unlink()
 
 
@@ -143,17 +154,48 @@ def _written(pid: int, mapping: Mapping) -> list[tuple[int, int, int]]:
     return runs
 
 
+def check(folder: Path) -> None:
+    """Refuse differences that do not fit their memory file.
+
+    Raises:
+        SnapshotError: They were damaged, or made by hand.
+    """
+    if (folder / PAGES).exists():
+        with open(folder / PAGES, "rb") as file:
+            _index(file, (folder / RAM).stat().st_size)
+
+
 def _pages(folder: Path) -> Iterator[tuple[int, memoryview]]:
     """Yield (offset, bytes) of each run of differing pages."""
-    with open(folder / PAGES, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        (count,) = COUNT.unpack_from(mapped)
-        index = array("Q", mapped[COUNT.size : COUNT.size + 16 * count])
-        place = COUNT.size + 16 * count
-        with memoryview(mapped) as view:
+    with open(folder / PAGES, "rb") as file:
+        index = _index(file, (folder / RAM).stat().st_size)
+        place = file.tell()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
             for offset, size in zip(index[::2], index[1::2], strict=True):
                 with view[place : place + size] as data:
                     yield offset, data
                 place += size
+
+
+def _index(file: BinaryIO, ram_bytes: int) -> array[int]:
+    """Read (offset, size) of each run, and refuse what is not as :func:`copy_out` writes it."""
+    length = os.fstat(file.fileno()).st_size
+    (count,) = COUNT.unpack(file.read(COUNT.size).ljust(COUNT.size, b"\0"))
+    index = array("Q")
+    if count <= ram_bytes // PAGE:
+        index.frombytes(file.read(2 * index.itemsize * count)[: length // 16 * 16])
+    end = 0
+    for offset, size in zip(index[::2], index[1::2], strict=True):
+        if offset < end or offset % PAGE or size % PAGE or not size or offset + size > ram_bytes:
+            break
+        end = offset + size
+    else:
+        if len(index) == 2 * count and file.tell() + sum(index[1::2]) == length:
+            return index
+    raise SnapshotError(
+        f"{file.name} does not fit its memory file", cause="it was damaged, or made by hand",
+        hint="make the snapshot again",
+    )  # fmt: skip
 
 
 def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:

@@ -211,7 +211,6 @@ class Qemu:
                 vm.qmp.command("migrate-set-capabilities", capabilities=[{"capability": "events", "state": True}])
                 vm.qmp.command("migrate-incoming", uri=f"fd:{state.fileno()}")
                 _wait_migrated(vm.qmp)
-                self.resume(vm)
             except BaseException:
                 vm.kill()
                 raise

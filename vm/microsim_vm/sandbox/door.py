@@ -23,7 +23,7 @@ from microsim_guest import wire
 
 from microsim_vm import owner, runtime
 from microsim_vm.cache import Cache
-from microsim_vm.errors import MicrosimError, SandboxGoneError
+from microsim_vm.errors import MicrosimError, SandboxError, SandboxGoneError
 from microsim_vm.sandbox import live
 from microsim_vm.sandbox.live import Live
 from microsim_vm.sandbox.store import Store
@@ -31,11 +31,17 @@ from microsim_vm.sandbox.store import Store
 SUFFIX = ".door"
 
 _answering: set[object] = set()
+_opening = threading.Lock()
 
 
 def path() -> str:
-    """Return the path of this process's door, opened at the first call."""
-    return _open(os.getpid())
+    """Return the path of this process's door, opened at the first call.
+
+    Raises:
+        SandboxError: It cannot be opened.
+    """
+    with _opening:
+        return _open(os.getpid())
 
 
 @functools.cache
@@ -45,8 +51,16 @@ def _open(pid: int) -> str:
     place.unlink(missing_ok=True)
     atexit.register(_close, pid, place)
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(place))
-    listener.listen(64)
+    try:
+        listener.bind(str(place))
+        listener.listen(64)
+    except OSError as error:
+        listener.close()
+        raise SandboxError(
+            f"other processes could not reach a sandbox of this one: {place}: {error}",
+            cause="XDG_RUNTIME_DIR is too long for a socket's path (107 bytes), or full",
+            hint="set XDG_RUNTIME_DIR to a short folder of your own",
+        ) from error
     threading.Thread(target=_serve, args=(listener,), name="microsim-door", daemon=True).start()
     return str(place)
 
@@ -73,11 +87,17 @@ def reap() -> None:
 
 def _serve(listener: socket.socket) -> None:
     while True:
-        visitor, _ = listener.accept()
+        try:
+            visitor, _ = listener.accept()
+        except OSError:  # no descriptor is free: the visitor waits, and the door stays open
+            time.sleep(0.1)
+            continue
         _, uid, _ = struct.unpack("3i", visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if uid in (os.geteuid(), 0):
+        try:
+            if uid not in (os.geteuid(), 0):
+                raise PermissionError(uid)
             threading.Thread(target=_Visit(visitor).run, name="microsim-visit", daemon=True).start()
-        else:
+        except (PermissionError, RuntimeError):  # or no thread can be started
             visitor.close()
 
 

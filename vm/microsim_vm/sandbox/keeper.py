@@ -13,6 +13,7 @@ import queue
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,8 @@ from microsim_vm.sandbox.store import Record, Store
 from microsim_vm.tools import Progress
 
 KEEP = b"keep\n"
+LOG = "keeper.log"
+LOOK_S = 5.0
 
 
 def start(store: Store, record: Record, progress: Progress) -> Record:
@@ -32,12 +35,14 @@ def start(store: Store, record: Record, progress: Progress) -> Record:
     Raises:
         MicrosimError: Whatever starting it raises, in the keeper.
     """
+    log = open(store.folder(record.id) / LOG, "wb")  # noqa: SIM115  # it is the keeper's
     # A child of nobody: whoever made the sandbox need not wait for its end.
     process = subprocess.Popen(
         [tools.need("setsid"), "--fork", sys.executable, "-m", "microsim_vm.sandbox.keeper", str(store.cache.root),
          record.id],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd="/",
     )  # fmt: skip
+    log.close()
     assert process.stdin is not None
     assert process.stdout is not None
     with process, process.stdin as order, process.stdout as answers:
@@ -56,7 +61,17 @@ def start(store: Store, record: Record, progress: Progress) -> Record:
             order.close()
             answers.read()  # until it has ended, and its microVM with it
             raise
-    raise SandboxError(f"the keeper of sandbox {record.id} ended before it was up", hint="see the host's log")
+    raise SandboxError(
+        f"the keeper of sandbox {record.id} ended before it was up", cause="it was killed, or could not begin",
+        details=_tail(store, record.id),
+    )  # fmt: skip
+
+
+def _tail(store: Store, sandbox: str) -> str:
+    """Return the end of what a keeper said."""
+    with contextlib.suppress(OSError):
+        return (store.folder(sandbox) / LOG).read_text(errors="replace")[-4000:]
+    return ""
 
 
 def main(root: str, sandbox: str) -> None:
@@ -87,6 +102,10 @@ def main(root: str, sandbox: str) -> None:
         state = {key: value for key, value in vars(error).items() if isinstance(value, str)}
         say(error=type(error).__name__, state=state)
         return
+    except Exception as error:
+        unforeseen = SandboxError(f"sandbox {sandbox} could not be started: {error}", details=traceback.format_exc())
+        say(error="SandboxError", state=vars(unforeseen))
+        return
     say(up=msgspec.to_builtins(live.record))
     if not kept.get() and record.status == "starting":  # its maker died: nobody knows of the sandbox
         live.kill()
@@ -94,7 +113,9 @@ def main(root: str, sandbox: str) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):
         os.dup2(nowhere, stream)
-    live.ended.wait()
+    while not live.ended.wait(LOOK_S):
+        if store.read(sandbox) is None:  # somebody removed it by its record: nobody finds it any more
+            live.kill()
     door.finish(5.0)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from microsim_vm import owner, snapshots, volumes, warmup
 from microsim_vm.agent import AgentClient
 from microsim_vm.engines import memory
-from microsim_vm.errors import AgentError, SnapshotError, VolumeError
+from microsim_vm.errors import AgentError, SandboxGoneError, SnapshotError, VolumeError
 from microsim_vm.forks import ENTROPY_BYTES, Forker
 from microsim_vm.machine import Machine
 from microsim_vm.sandbox import door, idle, keeper, saved
@@ -49,6 +49,8 @@ def started(store: Store, record: Record, progress: Progress) -> Record:
 def woken(store: Store, sandbox: str, progress: Progress) -> Record | None:
     """Wake a sandbox, unless somebody else has meanwhile; return its record, None where it was killed.
 
+    It wakes in the process that made it, if that is this one, and in a keeper otherwise: it would end with us.
+
     Raises:
         MicrosimError: As :func:`start` does; it stays hibernated.
     """
@@ -56,14 +58,20 @@ def woken(store: Store, sandbox: str, progress: Progress) -> Record | None:
         record = store.read(sandbox)
         if record is None or record.status != "hibernated":
             return record
-        waking = msgspec.structs.replace(record, status="waking", owner=owner.Process.current())
+        here = owner.Process.current()
+        waking = msgspec.structs.replace(
+            record, status="waking", owner=here, detached=record.detached or record.maker != here
+        )
         store.write(waking)
         try:
             return started(store, waking, progress)
         except BaseException:
             known = store.read(sandbox)
             if known is not None and known.owner == waking.owner:  # else its keeper has it up already
-                store.write(record)
+                if known.spoiled:
+                    store.remove(sandbox)
+                else:
+                    store.write(known.asleep())
             raise
 
 
@@ -79,6 +87,7 @@ def start(store: Store, record: Record, progress: Progress) -> Live:
     forker = record.origin.forker(store.cache, f"sandbox {record.id}")
     if record.volumes:
         forker = replace(forker, boot=replace(forker.boot, disks=volumes.disks(store.cache, record.volumes)))
+    socket_path = door.path()
     started = time.monotonic()
     if record.status == "waking":
         machine = _woken(store, record, forker)
@@ -87,11 +96,13 @@ def start(store: Store, record: Record, progress: Progress) -> Live:
     else:
         machine = forker.fork(store.folder(record.id) / ORIGIN, record.seed, name=record.id)
     running = msgspec.structs.replace(
-        record, status="running", owner=owner.Process.current(), door=door.path(), pid=machine.pid,
-        boot_ms=(time.monotonic() - started) * 1000.0,
+        record, status="running", owner=owner.Process.current(), door=socket_path, pid=machine.pid,
+        boot_ms=(time.monotonic() - started) * 1000.0, ran=False,
     )  # fmt: skip
     live = Live(store, running, forker, machine)  # before its record says so: who reads that looks for it here
     try:
+        if store.read(record.id) is None:
+            raise SandboxGoneError(f"sandbox {record.id} was killed while it was starting")
         store.write(running)
         _leave_memory_only(store.folder(record.id) / ORIGIN)
     except BaseException:
@@ -121,7 +132,12 @@ def _woken(store: Store, record: Record, forker: Forker) -> Machine:
             cause="its files were damaged by a crash of the host, a full disk, or somebody",
             hint=f"microsim rm {record.id}",
         ) from None
-    with forker.started(folder, f"{record.origin.template} {record.id}") as (vm, client, stack):
+
+    def about_to_run() -> None:
+        store.write(msgspec.structs.replace(record, ran=True))
+
+    label = f"{record.origin.template} {record.id}"
+    with forker.started(folder, label, about_to_run=about_to_run) as (vm, client, stack):
         machine = forker.machine(vm, client, record.seed, record.id)
         client.call("wake", {"wall_ns": time.time_ns()}, [os.urandom(ENTROPY_BYTES)], timeout_s=WAKE_TIMEOUT_S)
         machine.close_with(stack.pop_all())

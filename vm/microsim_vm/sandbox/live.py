@@ -22,14 +22,14 @@ from microsim_vm.forks import Forker
 from microsim_vm.machine import Machine
 from microsim_vm.sandbox import saved
 from microsim_vm.sandbox.saved import SavedSnapshot
-from microsim_vm.sandbox.store import HIBERNATED, Hibernation, Record, Store
+from microsim_vm.sandbox.store import HIBERNATED, Hibernation, Record, Status, Store
 from microsim_vm.snapshots import FileRecord
 
 FORK_POINT = "forkpoint"
 SPARE_BYTES = 64 << 20
 UNMOUNT_S = 15.0
 # Requests that leave the guest as it is: what was copied before them is still what a copy would give.
-READ_ONLY = frozenset({"ping", "files.read", "files.list", "files.stat"})
+READ_ONLY = frozenset({"ping", "files.read", "files.list", "files.stat", "exec.confirm", "terminal.confirm"})
 # Those that last as long as what they run; hibernation waits for all others.
 COMMANDS = frozenset({"exec", "terminal.run"})
 BRIEF_S = 10.0
@@ -53,6 +53,7 @@ class Live:
         self.record = record
         self.ended = threading.Event()  # nothing of it is left to do in this process
         self._gone = False
+        self._pid = os.getpid()
         self._forker = forker
         self._machine = machine
         self._lock = threading.RLock()  # one copy, pause or end at a time; requests go on meanwhile
@@ -95,6 +96,10 @@ class Live:
                     cause=f"somebody {how} it; in a hibernated one the command goes on when it wakes",
                     hint="hibernate between commands, or start long ones in the background",
                 ) from error
+
+    def is_ours(self) -> bool:
+        """Tell whether this very process has it: a forked child has our objects, and none of our threads."""
+        return self._pid == os.getpid()
 
     def idle_s(self) -> float:
         """Return for how long nothing has been asked of it; 0 while something is."""
@@ -182,8 +187,8 @@ class Live:
             self._need_running()
             need_space(staging, (self._forker.boot.memory_mib << 20) + SPARE_BYTES, f"hibernating {self.record.id}")
             with client.quiesced():
-                self._forker.engine.pause(vm)
                 try:
+                    self._forker.engine.pause(vm)
                     self._forker.engine.branch(vm, staging)
                     known = {memory.RAM: self.record.base} if self.record.base else {}
                     image = Hibernation(owner.boot_id(), saved.seal(staging, known))
@@ -191,7 +196,7 @@ class Live:
                     target = self.store.folder(self.record.id) / HIBERNATED
                     shutil.rmtree(target, ignore_errors=True)
                     os.rename(staging, target)
-                    self._write(status="hibernated", owner=None, door="", pid=0)
+                    self._put(self.record.asleep())
                 except BaseException:
                     self._forker.engine.resume(vm)
                     raise
@@ -201,7 +206,13 @@ class Live:
         self.ended.set()
 
     def kill(self) -> None:
-        """End the microVM and remove all that is the sandbox's; may be called again."""
+        """End the microVM and remove all that is the sandbox's; may be called again.
+
+        Raises:
+            SandboxGoneError: It hibernates, or has been woken since: this is not the one to kill.
+        """
+        if self.record.status == "hibernated":
+            raise SandboxGoneError(f"sandbox {self.record.id} was hibernated in this very moment")
         if self.record.volumes and not self._gone and self.record.status == "running":
             with contextlib.suppress(AgentError):
                 self._machine.guest[1].call("unmount", timeout_s=UNMOUNT_S)
@@ -213,7 +224,8 @@ class Live:
         """End the microVM, and nothing else."""
         self._gone = True
         with _changes:
-            _here.pop((self.store.cache.root, self.record.id), None)
+            if _here.get((self.store.cache.root, self.record.id)) is self:
+                del _here[self.store.cache.root, self.record.id]
         self._machine.close()
 
     def console(self) -> str:
@@ -273,6 +285,7 @@ class Live:
         finally:
             with self._counters:
                 self._in_flight -= 1
+                self._asked += op not in READ_ONLY  # a copy made meanwhile is of a moment before this one
                 self._brief -= op not in COMMANDS
                 self._last_used = time.monotonic()
                 self._counters.notify_all()
@@ -290,26 +303,29 @@ class Live:
                 self._leaving = False
                 self._counters.notify_all()
 
-    def _write(self, **changes: Any) -> None:
-        changed = msgspec.structs.replace(self.record, **changes)
+    def _write(self, status: Status) -> None:
+        self._put(msgspec.structs.replace(self.record, status=status))
+
+    def _put(self, changed: Record) -> None:
         self.store.write(changed)
         self.record = changed
 
 
 def find(store: Store, sandbox: str) -> Live | None:
     """Return a sandbox that lives in this process."""
-    return _here.get((store.cache.root, sandbox))
+    found = _here.get((store.cache.root, sandbox))
+    return found if found is not None and found.is_ours() else None
 
 
 def every() -> list[Live]:
     """Return all sandboxes that live in this process."""
     with _changes:
-        return list(_here.values())
+        return [live for live in _here.values() if live.is_ours()]
 
 
 @atexit.register
 def _kill_all() -> None:
     """A sandbox does not outlive its process; the kernel sees to its engine, this to its files."""
     for live in every():
-        if live.record.owner is not None and live.record.owner.pid == os.getpid():
+        with contextlib.suppress(SandboxGoneError):
             live.kill()

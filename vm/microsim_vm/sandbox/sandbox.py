@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -18,7 +19,7 @@ import msgspec
 from microsim_vm import owner, reaper
 from microsim_vm import volumes as volume_store
 from microsim_vm.cache import Cache
-from microsim_vm.errors import MicrosimError, SandboxGoneError, SandboxNotFoundError, VolumeError
+from microsim_vm.errors import MicrosimError, SandboxGoneError, SandboxNotFoundError, SandboxStateError, VolumeError
 from microsim_vm.guest import Guest
 from microsim_vm.machine import checked
 from microsim_vm.options import Options
@@ -35,6 +36,7 @@ from microsim_vm.tools import Progress
 from microsim_vm.world import warm
 
 TTL_S = 3600.0
+SETTLE_S = 900.0  # for somebody else to start or wake it: longer than the queue for memory
 ATTEMPTS = 6  # a sandbox may be hibernated or woken by somebody else between two looks
 Volumes = Mapping[str, str | Mount]
 Result = TypeVar("Result")
@@ -170,10 +172,12 @@ class Sandbox(Guest, Facts):
         """End it and remove all that is its, hibernated or not; volumes stay. May be called again."""
         while self._store.read(self.id) is not None:
             here = live.find(self._store, self.id)
-            record = self._settled()
+            record = self._store.read(self.id)
             try:
                 if here is not None:
                     here.kill()
+                elif record is not None and record.status in ("starting", "waking"):
+                    self._store.remove(self.id)  # who is about to start it finds no record, and gives up
                 elif record is not None and record.owner is not None and record.owner.alive():
                     self._visit(record).kill()
                 else:
@@ -211,10 +215,13 @@ class Sandbox(Guest, Facts):
             SandboxStateError: It is paused.
             SandboxNotFoundError: It was killed.
         """
-        if self.status != "hibernated":
-            self._retried(lambda seat: seat.hibernate())
+        for _ in range(ATTEMPTS):
+            if self.status == "hibernated":
+                return
+            with contextlib.suppress(SandboxGoneError):  # somebody else hibernated it, or woke it: look again
+                self._seat().hibernate()
             self._leave()
-            self.refresh()
+        raise SandboxGoneError(f"sandbox {self.id} is handed from process to process", hint="use it in one of them")
 
     def wake(self, progress: Progress | None = None) -> Sandbox:
         """Let it go on where it was hibernated; does nothing where it runs. Every request does it by itself.
@@ -355,7 +362,8 @@ class Sandbox(Guest, Facts):
         """Found a sandbox, put what it starts from into its folder, and start it."""
         with launch.founded(store, record.id) as folder:
             base = link(folder) or record.base
-            record = msgspec.structs.replace(record, owner=owner.Process.current(), base=base)
+            here = owner.Process.current()
+            record = msgspec.structs.replace(record, owner=here, maker=here, base=base)
             store.write(record)
             volume_store.claim(store.cache, record.volumes, record.id, store.exists)
             return cls(store, launch.started(store, record, progress))
@@ -377,11 +385,21 @@ class Sandbox(Guest, Facts):
         return self._visit(record)
 
     def _settled(self) -> Record | None:
-        """Return what is known of it, once nobody is about to start or wake it."""
+        """Return what is known of it, once nobody is about to start or wake it.
+
+        Raises:
+            SandboxStateError: That takes too long.
+        """
+        deadline = time.monotonic() + SETTLE_S
         record = self._store.read(self.id)
         while record is not None and record.status in ("starting", "waking"):
             if not self._store.exists(self.id):
                 self._store.reap()  # whoever was about to has died
+            if time.monotonic() > deadline:
+                raise SandboxStateError(
+                    f"sandbox {self.id} has been {record.status} for {SETTLE_S:.0f} s",
+                    cause="it waits for memory, or the process that starts it hangs", hint=f"microsim rm {self.id}",
+                )  # fmt: skip
             time.sleep(0.01)
             record = self._store.read(self.id)
         return record

@@ -55,6 +55,8 @@ class Record(msgspec.Struct, frozen=True):
         door: The socket at which that process serves others.
         pid: Its engine's process.
         base: The memory file that it was forked from, where that is known.
+        maker: The process that it was made in; one that hibernates is woken there, or in a keeper.
+        ran: While it is being woken: its microVM may have written to its volumes already.
         template_path: Its template's file, needed where it boots cold.
     """
 
@@ -76,7 +78,18 @@ class Record(msgspec.Struct, frozen=True):
     door: str = ""
     pid: int = 0
     base: FileRecord | None = None
+    maker: owners.Process | None = None
+    ran: bool = False
     template_path: str = ""
+
+    @property
+    def spoiled(self) -> bool:
+        """Its hibernation is not what it was: the microVM that was woken from it may have written to a volume."""
+        return self.ran and any(not mount.read_only for mount in self.volumes)
+
+    def asleep(self) -> Record:
+        """Return the record of this sandbox while it hibernates."""
+        return msgspec.structs.replace(self, status="hibernated", owner=None, door="", pid=0, ran=False)
 
 
 class Hibernation(msgspec.Struct, frozen=True):
@@ -174,15 +187,20 @@ class Store:
                 maker = owners.read(folder)
                 if maker.alive() if maker is not None else _young(folder):
                     continue  # its record is about to be written
-            elif record.status == "hibernated" or (record.owner is not None and record.owner.alive()):
-                continue
-            elif record.status == "waking" and not any(not mount.read_only for mount in record.volumes):
-                # It wrote nothing that would tell it from what it was woken from.
-                self.write(msgspec.structs.replace(record, status="hibernated", owner=None, door="", pid=0))
+            elif self.exists(record.id) or self._asleep_again(record):
                 continue
             self.remove(folder.name)
             removed.append(f"sandbox {folder.name}")
         return removed
+
+    def _asleep_again(self, record: Record) -> bool:
+        """Give a sandbox whose waker died its hibernation back, where that is still what it was."""
+        if record.status != "waking" or record.spoiled:
+            return False
+        with contextlib.suppress(filelock.Timeout, SandboxNotFoundError), self.locked(record.id, timeout_s=0):
+            if self.read(record.id) == record:  # else somebody has seen to it
+                self.write(record.asleep())
+        return True
 
 
 def _young(folder: Path) -> bool:
