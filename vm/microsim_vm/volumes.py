@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from microsim_vm.options import Options
 IMAGE, ABOUT, CLAIMS = "image", "volume.json", "claims.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 MIN_MIB, MAX_MIB = 8, 1 << 20
+LOCK_WAIT_S = 60.0
 MAX_VOLUMES = 4  # a microvm machine has eight device slots, and four are taken
 
 
@@ -125,10 +127,11 @@ def create(cache: Cache, name: str, size_mib: int) -> Volume:
             raise VolumeError(f"mkfs.ext4 could not make volume {name}", details=made.stderr)
         volume = Volume(name, size_mib, time.time())
         digests.write_atomically(staging / ABOUT, msgspec.json.encode(volume))
-        try:
+        with _locked(cache, name):
+            if (folder / ABOUT).exists():
+                raise VolumeError(f"there is a volume {name!r} already", hint="choose another name")
+            shutil.rmtree(folder, ignore_errors=True)  # what is left of one whose deletion was interrupted
             staging.rename(folder)
-        except OSError:
-            raise VolumeError(f"there is a volume {name!r} already", hint="choose another name") from None
         staging.mkdir()  # its owner removes it
     return volume
 
@@ -157,16 +160,14 @@ def get(cache: Cache, name: str) -> Volume:
 
 def delete(cache: Cache, name: str, alive: Callable[[str], bool]) -> None:
     """Delete a volume that no living sandbox holds. See :meth:`Volume.delete`."""
-    get(cache, name)
-    folder = cache.folder("volumes") / name
-    with filelock.FileLock(folder / "lock", timeout=60):
+    with _found(cache, name) as folder:
         held = _live_claims(folder, alive)
         if held:
             raise VolumeBusyError(
                 f"volume {name} is mounted by {', '.join(claim.sandbox for claim in held)}", hint="kill those first"
             )
         (folder / ABOUT).unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def claim(cache: Cache, wanted: Sequence[Wanted], sandbox: str, alive: Callable[[str], bool]) -> None:
@@ -185,9 +186,7 @@ def claim(cache: Cache, wanted: Sequence[Wanted], sandbox: str, alive: Callable[
     if len(wanted) > MAX_VOLUMES:
         raise VolumeError(f"a sandbox has {MAX_VOLUMES} volumes at most, not {len(wanted)}")
     for each in wanted:
-        get(cache, each.volume)
-        folder = cache.folder("volumes") / each.volume
-        with filelock.FileLock(folder / "lock", timeout=60):
+        with _found(cache, each.volume) as folder:
             held = [other for other in _live_claims(folder, alive) if other.sandbox != sandbox]
             busy = [other for other in held if not (other.read_only and each.read_only)]
             if busy:
@@ -205,6 +204,32 @@ def disks(cache: Cache, wanted: Sequence[Wanted]) -> tuple[Disk, ...]:
     """Return the disks of a sandbox's volumes, in order."""
     folder = cache.folder("volumes")
     return tuple(Disk(folder / each.volume / IMAGE, each.read_only) for each in wanted)
+
+
+@contextlib.contextmanager
+def _found(cache: Cache, name: str) -> Iterator[Path]:
+    """Yield the folder of a volume that nobody deletes or claims meanwhile."""
+    get(cache, name)
+    with _locked(cache, name):
+        get(cache, name)  # it may have been deleted while this waited
+        yield cache.folder("volumes") / name
+
+
+@contextlib.contextmanager
+def _locked(cache: Cache, name: str) -> Iterator[None]:
+    """Hold a volume's lock, which outlives the volume: who waits for it must not bring a folder back."""
+    lock = filelock.FileLock(cache.folder("locks") / f"volume-{name}.lock", timeout=LOCK_WAIT_S)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        raise VolumeBusyError(
+            f"volume {name} has been in use by another process for {LOCK_WAIT_S:.0f} s",
+            cause="it hangs, or the machine is overloaded", hint=f"see which one it is (fuser {lock.lock_file})",
+        ) from None  # fmt: skip
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _live_claims(folder: Path, alive: Callable[[str], bool]) -> list[Claim]:
