@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
 import posixpath
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from microsim_vm.errors import AgentError, AgentTimeoutError, CommandInterruptedError, TransferError
+from microsim_vm.cli import copying
+from microsim_vm.errors import (
+    AgentError,
+    AgentTimeoutError,
+    CommandInterruptedError,
+    SandboxStateError,
+    TransferError,
+)
 from microsim_vm.filesystem import Filesystem
-from microsim_vm.guest import MAX_OUTPUT, Guest
+from microsim_vm.guest import MAX_OUTPUT, Guest, Terminal
+from microsim_vm.machine import Machine
+from microsim_vm.templates.spec import ControllerLimits
 from microsim_vm.transfers import MAX_DEPTH
 
 Answer = tuple[dict[str, Any], tuple[bytes, ...]]
@@ -40,6 +52,11 @@ class HostileGuest:
         self.calls.append((op, args or {}))
         handler = self.answers[op.replace(".", "_")]
         return handler(on_event) if op == "exec" else handler(**(args or {}))
+
+
+def machine_of(guest: HostileGuest) -> Machine:
+    """A machine whose agent is this guest."""
+    return Machine(cast(Any, None), cast(Any, guest), seed=1, limits=ControllerLimits())
 
 
 def folder_with(*rows: Any) -> HostileGuest:
@@ -141,7 +158,7 @@ def test_output_past_the_limit_is_not_kept() -> None:
         on_event("screen", b"no stream of ours")
         return {"exit_code": 0, "duration_ms": 1.0, "timed_out": False, "dropped": 0, "limits_hit": []}, ()
 
-    guest = HostileGuest(exec=run, exec_confirm=lambda _: ({}, ()))
+    guest = HostileGuest(exec=run, exec_confirm=lambda token, size: ({}, ()))
     assert len(Guest(guest).exec("x").stdout_bytes) == MAX_OUTPUT
 
 
@@ -151,6 +168,102 @@ def test_output_past_the_limit_is_not_kept() -> None:
 def test_an_answer_without_a_result_is_no_success(answer: dict[str, Any]) -> None:
     with pytest.raises(AgentError, match="malformed"):
         Guest(HostileGuest(exec=lambda on_event: (answer, ()))).exec("x")
+
+
+MALFORMED_ADOPTIONS: list[dict[str, Any]] = [
+    {}, {"probes": {}}, {"probes": [1], "findings": []}, {"probes": {"numpy": 1}, "findings": []},
+    {"probes": {}, "findings": "all"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", MALFORMED_ADOPTIONS)
+def test_a_fork_that_is_not_adopted_as_it_should_be_is_the_guests_error(answer: dict[str, Any]) -> None:
+    machine = machine_of(HostileGuest(adopt=lambda **_: (answer, ())))
+    with pytest.raises(AgentError, match="adopt: the guest's answer is malformed"):
+        machine.adopt(b"", reseed=True)
+    assert (machine.probes, machine.findings) == ({}, [])
+
+
+@pytest.mark.parametrize("value", [None, 7, [], [1], [1, 2, 3], {"__array__": ["<f8", [2**70], 0]}, {}])
+def test_what_is_no_reset_and_no_step_is_the_guests_error(value: Any) -> None:
+    answer: Answer = ({"value": value}, (b"12345678",))
+    machine = machine_of(HostileGuest(world_reset=lambda **_: answer, world_step=lambda **_: answer))
+    with pytest.raises(AgentError, match=r"world\.reset: the guest's answer is malformed"):
+        machine.reset()
+    with pytest.raises(AgentError, match=r"world\.step: the guest's answer is malformed"):
+        machine.step(0)
+
+
+@pytest.mark.parametrize("answer", [({}, ()), ({"names": ["a"]}, ()), ({"names": 7}, ()), ({"names": [7]}, (b"x",))])
+def test_logs_that_are_none_are_the_guests_error(answer: Answer) -> None:
+    machine = machine_of(HostileGuest(world_logs=lambda **_: answer))
+    with pytest.raises(AgentError, match=r"world\.logs: the guest's answer is malformed"):
+        machine.logs()
+
+
+@pytest.mark.parametrize("answer", [{}, {"columns": 7}, {"columns": [], "steps": 1}])
+def test_an_episode_that_is_none_is_the_guests_error(answer: dict[str, Any]) -> None:
+    for blobs in ((), (b"", b""), (b"", b"", b"")):
+        machine = machine_of(HostileGuest(world_episode=lambda **_: (answer, blobs)))  # noqa: B023
+        with pytest.raises(AgentError, match=r"world\.episode: the guest's answer is malformed"):
+            machine.run_episode(b"", filename="x.py")
+
+
+@pytest.mark.parametrize("answer", [{}, {"exit_code": None}, {"exit_code": "x"}, {"exit_code": float("inf")}])
+def test_a_terminal_that_ends_without_a_status_is_the_guests_error(answer: dict[str, Any]) -> None:
+    with pytest.raises(AgentError, match=r"terminal\.run: the guest's answer is malformed"):
+        Terminal(HostileGuest(terminal_run=lambda token: (answer, ())), "token").run(lambda _: None)
+
+
+def test_a_sandbox_that_is_paused_or_gone_hides_no_error(tmp_path: Path) -> None:
+    def refuse(**_: Any) -> Answer:
+        raise SandboxStateError("it is paused")
+
+    def full(**_: Any) -> Answer:
+        raise AgentError("full")
+
+    def hang(on_event: Callable[[str, bytes], None]) -> Answer:
+        raise AgentTimeoutError("no answer")
+
+    guest = HostileGuest(exec=hang, exec_cancel=refuse, files_write=full, files_discard=refuse,
+                         terminal_run=full, terminal_close=refuse)  # fmt: skip
+    with pytest.raises(CommandInterruptedError, match="no answer"):
+        Guest(guest).exec("x")
+    with pytest.raises(AgentError, match="full"):
+        Filesystem(guest).write("/x", b"abc")
+    with pytest.raises(AgentError, match="full"), Terminal(guest, "token") as terminal:
+        terminal.run(lambda _: None)
+
+
+def test_cp_to_stdout_has_a_limit_and_stays_with_one_file(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    def read(offset: int, length: int, max_bytes: int, follow: bool, **_: Any) -> Answer:
+        assert not follow
+        return {"file": [1, offset // (8 << 20) // 2], "end": False}, (bytes(length),)
+
+    guest = Filesystem(HostileGuest(files_read=read))
+    with pytest.raises(AgentError, match=f"{10 << 20} bytes are the most"):
+        copying._to_stdout(guest, "/x", 10 << 20)
+    with pytest.raises(AgentError, match="was replaced"):
+        copying._to_stdout(guest, "/x", 1 << 30)
+    sys.stdout.flush()
+    assert len(capfdbinary.readouterr().out) == 24 << 20
+
+
+def test_cp_from_stdin_keeps_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(io.RawIOBase):
+        given = 0
+
+        def read(self, size: int = -1) -> bytes:
+            self.given += size
+            return bytes(size)
+
+    stdin = Endless()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stdin))
+    guest = HostileGuest()
+    with pytest.raises(TransferError, match=f"more than {10 << 20} bytes"):
+        copying._from_stdin(Filesystem(guest), "/x", 10 << 20)
+    assert stdin.given <= 24 << 20
+    assert guest.calls == []
 
 
 def test_a_link_that_is_lost_or_hangs_interrupts_the_command() -> None:

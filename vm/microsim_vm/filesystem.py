@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from microsim_vm import transfers
-from microsim_vm.errors import AgentError
+from microsim_vm import answers, transfers
+from microsim_vm.errors import AgentError, MicrosimError
 from microsim_vm.transfers import Transfer
 
 if TYPE_CHECKING:
@@ -95,9 +95,50 @@ class Filesystem:
             AgentError: Missing, too large, or not a regular file.
         """
         data = bytearray()
-        for piece in self._pieces(path, offset, length, max_bytes, follow=True):
+        cap = max_bytes if length is None else None
+        for piece in self.pieces(path, offset=offset, length=length, max_bytes=cap):
             data += piece
         return bytes(data)
+
+    def pieces(
+        self, path: str, *, offset: int = 0, length: int | None = None, max_bytes: int | None = MAX_READ,
+        follow: bool = True,
+    ) -> Iterator[bytes]:  # fmt: skip
+        """Yield a regular file's bytes, or a part of them, in pieces of 8 MiB at most.
+
+        It must stay the same file, but may grow.
+
+        Args:
+            path: The file.
+            offset: Where to begin, in bytes.
+            length: How many bytes at most; None for the rest.
+            max_bytes: Refuse a file that is larger, or turns out to be; None for no limit.
+            follow: Follow a link at the path's end.
+
+        Raises:
+            AgentError: Missing, too large, not a regular file, or replaced while it was read.
+        """
+        left = length
+        total = 0
+        identity = None
+        while left is None or left > 0:
+            asked = transfers.PIECE if left is None else min(left, transfers.PIECE)
+            answer, blobs = self._call(
+                "files.read", path=path, offset=offset, length=asked, max_bytes=max_bytes, follow=follow
+            )
+            piece = blobs[0] if blobs else b""
+            if len(piece) > asked or (identity is not None and answer.get("file") != identity):
+                raise AgentError(f"{path} was replaced by another file while it was read")
+            identity = answer.get("file")
+            total += len(piece)
+            if max_bytes is not None and total > max_bytes:  # a file of /proc, or one that grows
+                raise AgentError(f"{path} is too large: more than {total} bytes, and {max_bytes} bytes are the most")
+            yield piece
+            offset += len(piece)
+            if left is not None:
+                left -= len(piece)
+            if answer.get("end") is not False or not piece:
+                return
 
     def write(self, path: str, data: bytes | str, *, mode: int = 0o644) -> None:
         """Write a whole file, creating its folders; it is visible only when complete.
@@ -227,37 +268,8 @@ class Filesystem:
 
     def _list(self, path: str, *, follow: bool) -> list[Entry]:
         _, blobs = self._call("files.list", path=path, follow=follow)
-        try:
+        with answers.read("files.list"):
             return [Entry(name=_checked_name(row[0]), **_checked_row(row[1:])) for row in json.loads(blobs[0])]
-        except (ValueError, TypeError, LookupError, RecursionError) as error:
-            raise AgentError(f"files.list: the guest's answer is malformed: {error}") from None
-
-    def _pieces(
-        self, path: str, offset: int, length: int | None, max_bytes: int | None, *, follow: bool
-    ) -> Iterator[bytes]:
-        """Yield a file's bytes; it must stay the same file, but may grow."""
-        left = length
-        total = 0
-        identity = None
-        while left is None or left > 0:
-            asked = transfers.PIECE if left is None else min(left, transfers.PIECE)
-            cap = max_bytes if left is None else None
-            answer, blobs = self._call(
-                "files.read", path=path, offset=offset, length=asked, max_bytes=cap, follow=follow
-            )
-            piece = blobs[0] if blobs else b""
-            if len(piece) > asked or (identity is not None and answer.get("file") != identity):
-                raise AgentError(f"{path} was replaced by another file while it was read")
-            identity = answer.get("file")
-            total += len(piece)
-            if cap is not None and total > cap:  # a file of /proc, or one that grows
-                raise AgentError(f"{path} is too large: more than {total} bytes, and {cap} bytes are the most")
-            yield piece
-            offset += len(piece)
-            if left is not None:
-                left -= len(piece)
-            if answer.get("end") is not False or not piece:
-                return
 
     def _write(self, path: str, piece: Callable[[int], bytes], mode: int, mtime_ns: int | None) -> int:
         """Write a file whose pieces begin at the offsets that are asked for; return its size in bytes."""
@@ -274,7 +286,7 @@ class Filesystem:
                 if not data:
                     return offset
         except BaseException:
-            with contextlib.suppress(AgentError):
+            with contextlib.suppress(MicrosimError):  # the sandbox may have been paused, or ended
                 self._call("files.discard", path=path, part=part)
             raise
 

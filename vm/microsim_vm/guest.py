@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from microsim_vm import answers
 from microsim_vm.agent import Caller
 from microsim_vm.errors import (
     AgentError,
@@ -281,7 +282,7 @@ class Guest:
                 partial = PartialOutput(bytes(output["stdout"]), bytes(output["stderr"]))
                 raise _interrupted(_shown(command), error, partial) from error
             raise
-        try:
+        with answers.read("exec"):
             return ExecResult(
                 exit_code=int(answer["exit_code"]),
                 stdout_bytes=bytes(output["stdout"]),
@@ -291,11 +292,9 @@ class Guest:
                 dropped_bytes=int(answer["dropped"]),
                 limits_hit=tuple(str(name)[:20] for name in answer["limits_hit"][:2]),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise AgentError(f"exec: the guest's answer is malformed: {error!r}") from None
 
     def _cancel(self, token: str) -> None:
-        with contextlib.suppress(AgentError):
+        with contextlib.suppress(MicrosimError):  # the sandbox may have been paused, or ended
             self._caller.call("exec.cancel", {"token": token}, timeout_s=CONTROL_TIMEOUT_S)
 
 
@@ -353,13 +352,14 @@ class Terminal:
                 raise _interrupted("the terminal", error, PartialOutput(b"", b"")) from error
             raise
         self._ended.set()
-        return int(answer["exit_code"])
+        with answers.read("terminal.run"):
+            return int(answer["exit_code"])
 
     def close(self) -> None:
         """Kill the command and all it started; may be called again."""
         if not self._ended.is_set():
             self._ended.set()
-            with contextlib.suppress(AgentError):  # it has ended by itself, or the guest has
+            with contextlib.suppress(MicrosimError):  # it has ended by itself, or the guest has
                 self._control("terminal.close", {})
 
     def __enter__(self) -> Terminal:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+import msgspec
 from microsim_guest import codec
 
-from microsim_vm import episode
+from microsim_vm import answers, episode
 from microsim_vm.agent import AgentClient
 from microsim_vm.engines.base import Vm
 from microsim_vm.episode import EpisodeRecord
-from microsim_vm.errors import AgentError, EngineError, SeedError
+from microsim_vm.errors import EngineError, SeedError
 from microsim_vm.guest import ExecResult, Guest, TextTaker
 from microsim_vm.templates.spec import ControllerLimits
 
@@ -64,8 +65,9 @@ class Machine(Guest):
         wall_ns = time.time_ns() if wall_clock is None else round(wall_clock * 1e9)
         args = {"seed": self.seed, "reseed": reseed, "hostname": self.id, "wall_ns": wall_ns}
         answer, _ = self._client.call("adopt", args, [entropy], timeout_s=GRACE_S)
-        self.probes = answer["probes"]
-        self.findings = answer["findings"]
+        with answers.read("adopt"):
+            self.probes = msgspec.convert(answer["probes"], dict[str, str])
+            self.findings = msgspec.convert(answer["findings"], list[str])
 
     def close_with(self, resources: contextlib.ExitStack) -> None:
         """Take over what :meth:`close` has to release: the guest, its channel, its promised memory."""
@@ -87,7 +89,9 @@ class Machine(Guest):
         Raises:
             WorldError: The world raised.
         """
-        observation, info = self._value("world.reset", {"seed": self.seed if seed is None else checked(seed)})
+        answer = self._value("world.reset", {"seed": self.seed if seed is None else checked(seed)})
+        with answers.read("world.reset"):
+            observation, info = answer
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -99,7 +103,9 @@ class Machine(Guest):
         """
         blobs: list[bytes] = []
         packed = codec.pack(action, blobs)
-        observation, reward, terminated, truncated, info = self._value("world.step", {"action": packed}, blobs)
+        answer = self._value("world.step", {"action": packed}, blobs)
+        with answers.read("world.step"):
+            observation, reward, terminated, truncated, info = answer
         return observation, reward, terminated, truncated, info
 
     def sample_action(self) -> Any:
@@ -139,7 +145,8 @@ class Machine(Guest):
         }  # fmt: skip
         with self._timed("episode"):
             result, blobs = self._client.call("world.episode", args, [source], timeout_s=timeout_s + WORLD_TIMEOUT_S)
-        return episode.from_answer(result, blobs, seed=chosen)
+        with answers.read("world.episode"):
+            return episode.from_answer(result, blobs, seed=chosen)
 
     def fork(self, n: int = 1) -> list[Machine]:
         """Fork this microVM as it is now: memory, files, processes, the episode under way.
@@ -171,7 +178,9 @@ class Machine(Guest):
     def logs(self) -> dict[str, str]:
         """Return the kept output of the world's processes, by name."""
         result, blobs = self._client.call("world.logs", timeout_s=GRACE_S)
-        return {name: blob.decode("utf-8", "replace") for name, blob in zip(result["names"], blobs, strict=True)}
+        with answers.read("world.logs"):
+            names = msgspec.convert(result["names"], list[str])
+            return {name: blob.decode("utf-8", "replace") for name, blob in zip(names, blobs, strict=True)}
 
     def console_tail(self, lines: int = 40) -> str:
         """Return the last lines of the guest's console."""
@@ -191,10 +200,8 @@ class Machine(Guest):
 
     def _value(self, op: str, args: dict[str, Any], blobs: Sequence[bytes] = ()) -> Any:
         result, attached = self._client.call(op, args, blobs, timeout_s=WORLD_TIMEOUT_S)
-        try:
+        with answers.read(op):
             return codec.unpack(result["value"], attached)
-        except (ValueError, KeyError) as error:
-            raise AgentError(f"{op}: the guest's answer is malformed: {error}") from None
 
     def _run(self, command: str | Sequence[str], takers: Mapping[str, TextTaker] | None, **how: Any) -> ExecResult:
         with self._timed("exec"):

@@ -233,7 +233,7 @@ def _save(files: Filesystem, source: str, info: Stat, folder: int, name: str, ta
     fd = os.open(partial, flags, 0o600, dir_fd=folder)
     try:
         with os.fdopen(fd, "wb") as file:
-            for piece in files._pieces(source, 0, None, None, follow=False):
+            for piece in files.pieces(source, max_bytes=None, follow=False):
                 tally.add(source, len(piece))
                 file.write(piece)
             file.flush()

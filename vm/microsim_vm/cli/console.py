@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from microsim_vm.errors import AgentError
+from microsim_vm.errors import MicrosimError
 
 if TYPE_CHECKING:
     from microsim_vm.guest import Guest, Terminal
@@ -98,7 +98,7 @@ def _pass_on(terminal: Terminal, orders: int) -> None:
             if orders in ready:
                 if not os.read(orders, PIECE):
                     return
-                with contextlib.suppress(AgentError, OSError):  # it may be ending
+                with contextlib.suppress(MicrosimError, OSError):  # it may be ending
                     terminal.resize(*_size())
             if keyboard in ready:
                 try:
@@ -109,5 +109,5 @@ def _pass_on(terminal: Terminal, orders: int) -> None:
                     terminal.close()
                     selector.unregister(keyboard)
                     continue
-                with contextlib.suppress(AgentError):  # it may be ending
+                with contextlib.suppress(MicrosimError):  # it may be ending
                     terminal.write(data)

@@ -7,7 +7,6 @@ import dataclasses
 import os
 import posixpath
 import re
-import shutil
 import sys
 import tempfile
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +15,7 @@ from microsim_vm.cli import common, units
 from microsim_vm.cli.common import command
 from microsim_vm.cli.output import Output
 from microsim_vm.cli.units import size_text
+from microsim_vm.errors import TransferError
 
 if TYPE_CHECKING:
     from microsim_vm.cli.common import Commands
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if source.path == "-" and source.sandbox is None:
         done = _from_stdin(files, target.path, args.max_size)
     elif target.path == "-" and target.sandbox is None:
-        _to_stdout(files, source.path)
+        _to_stdout(files, source.path, args.max_size)
         return 0
     elif target.sandbox is not None:
         done = files.upload(source.path, _inside_guest(files, target.path, source.path), max_bytes=args.max_size)
@@ -109,15 +109,18 @@ def _name(source: str) -> str:
 def _from_stdin(files: Filesystem, target: str, max_bytes: int) -> Transfer:
     """Write a file of what comes from stdin; it is whole or not there."""
     with tempfile.NamedTemporaryFile(prefix="microsim-") as buffer:
-        shutil.copyfileobj(sys.stdin.buffer, buffer, PIECE)
+        size = 0
+        while data := sys.stdin.buffer.read(PIECE):
+            size += len(data)
+            if size > max_bytes:
+                raise TransferError(f"stdin has more than {max_bytes} bytes", hint="allow more with --max-size")
+            buffer.write(data)
         buffer.flush()
         os.fchmod(buffer.fileno(), 0o644)
         return files.upload(buffer.name, target, max_bytes=max_bytes)
 
 
-def _to_stdout(files: Filesystem, source: str) -> None:
-    offset = 0
-    while data := files.read(source, offset=offset, length=PIECE):
-        sys.stdout.buffer.write(data)
-        offset += len(data)
+def _to_stdout(files: Filesystem, source: str, max_bytes: int) -> None:
+    for piece in files.pieces(source, max_bytes=max_bytes, follow=False):
+        sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
