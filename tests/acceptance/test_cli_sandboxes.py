@@ -164,8 +164,12 @@ def test_exec_of_a_command_that_is_killed_ends_as_in_a_shell(sandbox: str, cli: 
 
 
 def test_exec_of_what_is_not_there_is_an_error(sandbox: str, cli: Cli) -> None:
-    done = cli("exec", sandbox, "--", "no-such-program", status=1)
-    assert "no-such-program" in done.stderr
+    done = cli("exec", sandbox, "--", "no-such-program", status=127)
+    assert done.stderr == "microsim: no-such-program: not found in the sandbox\n"
+    done = cli("exec", sandbox, "--", "/etc/passwd", status=126)
+    assert done.stderr == "microsim: /etc/passwd: cannot be executed in the sandbox: Permission denied\n"
+    done = cli("exec", sandbox, "--cwd", "/none", "--", "true", status=1)
+    assert "/none" in done.stderr
     assert "Traceback" not in done.stderr
 
 

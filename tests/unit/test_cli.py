@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from microsim_vm import scaffold
+from microsim_vm.cli import commands as commands_
 from microsim_vm.cli import common, copying, output, sandboxes, snapshots, units
 from microsim_vm.cli.main import main, parser
 from microsim_vm.engines import base, select
+from microsim_vm.errors import AgentError
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +143,20 @@ def test_a_command_is_what_comes_after_the_dashes() -> None:
     args = parser().parse_args(["exec", "sb-1", "--user", "sim", "--env", "A=b=c", "--", "sh", "-c", "exit 3"])
     assert (args.id, args.user, args.words) == ("sb-1", "sim", ["sh", "-c", "exit 3"])
     assert common.pairs(args.env) == {"A": "b=c"}
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("exec: [Errno 2] No such file or directory: 'it'", (127, "it: not found in the sandbox")),
+        ("exec: [Errno 13] Permission denied: 'it'", (126, "it: cannot be executed in the sandbox: Permission denied")),
+        ("exec: [Errno 8] Exec format error: 'it'", (126, "it: cannot be executed in the sandbox: Exec format error")),
+        ("exec: [Errno 2] No such file or directory: '/cwd'", None),
+        ("exec: the guest has no user 'it'", None),
+    ],
+)
+def test_programs_that_are_not_run_end_as_in_a_shell(what: str, expected: tuple[int, str] | None) -> None:
+    assert commands_.not_run(AgentError(what), "it") == expected
 
 
 def test_choices_are_those_of_the_engines() -> None:

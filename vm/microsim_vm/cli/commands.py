@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import base64
+import errno
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from microsim_vm.cli.common import Commands
 
 TIMED_OUT = 124  # as timeout(1) has it
+NOT_EXECUTABLE, NOT_FOUND = 126, 127  # as a shell has them
 MAX_STDIN = 128 << 20
 FOREVER_S = 365 * 86400.0
 
@@ -65,6 +68,10 @@ def run_exec(args: argparse.Namespace, output: Output) -> int:
     except AgentError as error:
         if type(error) is not AgentError:
             raise
+        refused = not_run(error, args.words[0])
+        if refused is not None:
+            output.error(refused[1])
+            return refused[0]
         # It could not be started; where in the guest's agent that came out helps nobody here.
         raise AgentError(error.what, cause=error.cause, hint=error.hint) from None
     if output.json:
@@ -88,6 +95,16 @@ def run_exec(args: argparse.Namespace, output: Output) -> int:
         output.error(f"it took longer than {args.timeout:g} s, and was killed")
         return TIMED_OUT
     return status(result.exit_code)
+
+
+def not_run(error: AgentError, program: str) -> tuple[int, str] | None:
+    """Return status and message of a program that the guest's kernel does not run; None for any other error."""
+    match = re.fullmatch(rf"exec: \[Errno (\d+)\] (.+?): {re.escape(repr(program))}", error.what)
+    if match is None:
+        return None
+    if int(match[1]) == errno.ENOENT:
+        return NOT_FOUND, f"{program}: not found in the sandbox"
+    return NOT_EXECUTABLE, f"{program}: cannot be executed in the sandbox: {match[2]}"
 
 
 def status(exit_code: int) -> int:

@@ -32,7 +32,7 @@ GROUPS = (
 )  # fmt: skip
 EPILOG = """\
 Exit status: 0 on success, 1 on an error, 2 for wrong arguments, 130 after Ctrl-C; of exec and shell, that of the
-command in the sandbox (124 after a time-out)."""
+command in the sandbox (124 after a time-out, 126 where it cannot be executed, 127 where it is not found)."""
 
 
 def parser() -> argparse.ArgumentParser:
