@@ -45,21 +45,21 @@ def main() -> int:
             return 1
         print(warm.stdout.strip())
         snapshot = parent.snapshot()
-        with ThreadPoolExecutor(max_workers=args.workers) as pool:
-            futures = [pool.submit(run_episode, parent, controller, 1000 + i) for i in range(args.n)]
-            results = [f.result() for f in as_completed(futures)]
-    snapshot.delete()  # it would outlive this program, for Sandbox.create(from_snapshot=...)
+        try:
+            with ThreadPoolExecutor(max_workers=args.workers) as pool:
+                futures = [pool.submit(run_episode, parent, controller, 1000 + i) for i in range(args.n)]
+                results = [f.result() for f in as_completed(futures)]
+        finally:
+            snapshot.delete()  # it would outlive this program, for Sandbox.create(from_snapshot=...)
 
     for failed in sorted((r for r in results if not r["ok"]), key=lambda r: r["seed"]):
         print(f"seed {failed['seed']}: {failed['error']}")
     episodes = [json.loads(r["result"]) for r in results if r["ok"]]
     # Two seeds with the same trajectory are one episode that was paid for twice.
     distinct = len({episode["fingerprint"] for episode in episodes})
-    print("episodes  ok    success  distinct  wall time")
-    print(
-        f"{len(results):<9} {len(episodes):<5} {len(episodes) / max(1, len(results)):<8.1%} {distinct:<9} "
-        f"{time.monotonic() - started:.1f} s"
-    )
+    reward = sum(episode["total_reward"] for episode in episodes) / max(1, len(episodes))
+    print("episodes  finished  distinct  mean reward  wall time")
+    print(f"{len(results):<9} {len(episodes):<9} {distinct:<9} {reward:<12.3f} {time.monotonic() - started:.1f} s")
     return 0 if len(episodes) == args.n else 1
 
 

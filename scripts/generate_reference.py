@@ -174,7 +174,11 @@ def class_section(kind: type) -> str:
     documented = inspect.getdoc(kind) or ""
     if dataclasses.is_dataclass(kind) and "Attributes:" not in documented:
         parts += ["Attributes: " + ", ".join(f"`{field.name}`" for field in dataclasses.fields(kind)) + ".", ""]
-    for name, member in vars(kind).items():
+    if isinstance(kind, type(msgspec.Struct)) and "Attributes:" not in documented:
+        fields = msgspec.structs.fields(kind)
+        parts += ["Attributes: " + ", ".join(f"`{field.name}`" for field in fields) + ".", ""]
+    for name, attribute in vars(kind).items():
+        member = attribute.__func__ if isinstance(attribute, classmethod) else attribute
         if name.startswith("_") or not getattr(member, "__doc__", None):
             continue
         if isinstance(member, property):

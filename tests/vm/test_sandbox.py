@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from hosting import fresh_cache, plain, wait_for
 from microsim_vm import Options, Sandbox
 from microsim_vm.cache import Cache
 from microsim_vm.errors import (
+    ArgumentError,
     CommandFailedError,
     CommandInterruptedError,
     MicrosimError,
@@ -164,7 +167,7 @@ def test_saved_snapshots_are_listed_used_and_deleted(parent: Sandbox, child: San
         child.filesystem.write("/workspace/note", "changed since")
         assert snapshot.id in [each.id for each in saved.listed(cache)]
         assert (snapshot.sandbox, snapshot.metadata) == (child.id, {"step": "0"})
-        with Sandbox.create(from_snapshot=snapshot.id) as first:
+        with Sandbox.create(from_snapshot=snapshot) as first:
             assert first.from_snapshot == snapshot.id
             assert first.filesystem.read("/workspace/note") == b"saved"
             saved.delete(cache, snapshot.id)
@@ -174,10 +177,28 @@ def test_saved_snapshots_are_listed_used_and_deleted(parent: Sandbox, child: San
                 assert second.filesystem.read("/workspace/note") == b"saved"
             first.hibernate()
             assert first.filesystem.read("/workspace/note") == b"saved"
-        with pytest.raises(ValueError, match="alone"):
+        with pytest.raises(ArgumentError, match="alone"):
             Sandbox.create("cartpole", from_snapshot=snapshot.id)
     finally:
         shutil.rmtree(saved.folder_of(cache, snapshot.id), ignore_errors=True)
+
+
+def test_a_crashed_guest_says_so_and_can_only_be_read_and_killed(parent: Sandbox) -> None:
+    with parent.fork() as sandbox:
+        with pytest.raises(CommandInterruptedError):
+            sandbox.exec("sync; echo c >/proc/sysrq-trigger; sleep 60")
+        assert sandbox.status == "crashed"
+        for request in (lambda: sandbox.exec("true"), sandbox.fork, sandbox.snapshot, sandbox.hibernate):
+            with pytest.raises(SandboxStateError, match="has crashed"):
+                request()
+        assert "sysrq" in sandbox.logs()
+    with parent.fork() as sandbox:
+        os.kill(sandbox._record.pid, signal.SIGKILL)
+        wait_for(lambda: sandbox.status == "crashed", "it is noticed without any request")
+    with parent.fork() as sandbox:
+        os.kill(sandbox._record.pid, signal.SIGKILL)
+        with pytest.raises(SandboxStateError, match="has crashed"):
+            sandbox.fork()
 
 
 def test_a_named_snapshot_is_not_overwritten(child: Sandbox) -> None:

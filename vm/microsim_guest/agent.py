@@ -143,7 +143,9 @@ class Agent:
             result, blobs = handler(frame)
             self._link.send({"id": frame.header["id"], "ok": result}, blobs)
         except Exception as error:
-            header = wire.error_header(error, traceback.format_exc())
+            # What the request itself is to blame for, a path above all, needs no look into the agent.
+            expected = isinstance(error, (OSError, ValueError))
+            header = wire.error_header(error, "" if expected else traceback.format_exc())
             self._link.send({"id": frame.header.get("id"), "error": header})
 
     def _pass_on(self, frame: wire.Frame) -> None:

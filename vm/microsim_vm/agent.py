@@ -208,6 +208,11 @@ class AgentClient:
         finally:
             self._send_lock.release()
 
+    @property
+    def closed(self) -> bool:
+        """The channel is closed, from here or by the guest's end."""
+        return self._closed
+
     def close(self) -> None:
         """Close the channel; whoever waits gets a ChannelClosedError."""
         self._closed = True

@@ -126,6 +126,10 @@ class SandboxError(MicrosimError):
     """A sandbox could not do what was asked of it."""
 
 
+class ArgumentError(SandboxError, ValueError):
+    """An argument of a sandbox's method is none that it takes."""
+
+
 class SandboxNotFoundError(SandboxError):
     """There is no such sandbox, or not any more; the message lists those that there are."""
 
@@ -143,7 +147,7 @@ class VolumeBusyError(VolumeError):
 
 
 class SandboxStateError(SandboxError):
-    """The sandbox is paused, or belongs to a process that does not answer."""
+    """The sandbox is paused, its guest crashed, or it belongs to a process that does not answer."""
 
 
 class AgentError(MicrosimError):

@@ -26,7 +26,7 @@ class Facts:
 
     @property
     def status(self) -> str:
-        """ "running", "paused", "hibernated", "starting", "waking", or "dead"."""
+        """ "running", "paused", "hibernated", "crashed", "starting", "waking", or "dead"."""
         return self.refresh()._record.status if self._store.exists(self.id) else "dead"
 
     @property

@@ -52,7 +52,9 @@ def _end_if_idle(sandbox: Live) -> None:
     record, idle_s = sandbox.record, sandbox.idle_s()
     if sandbox.store.read(record.id) is None:
         sandbox.kill()  # somebody removed it by its record, while it was starting or by hand
-    elif record.ttl_seconds is not None and not record.persistent and idle_s > record.ttl_seconds:
+        return
+    sandbox.look(deep=False)
+    if record.ttl_seconds is not None and not record.persistent and idle_s > record.ttl_seconds:
         sandbox.kill()
     elif record.hibernate_after is not None and record.status == "running" and idle_s > record.hibernate_after:
         with contextlib.suppress(FileNotFoundError):  # it was killed in this moment

@@ -17,7 +17,7 @@ import msgspec
 from microsim_vm import digests, owner
 from microsim_vm.cache import need_space
 from microsim_vm.engines import memory
-from microsim_vm.errors import AgentError, ChannelClosedError, SandboxGoneError, SandboxStateError
+from microsim_vm.errors import AgentError, ChannelClosedError, MicrosimError, SandboxGoneError, SandboxStateError
 from microsim_vm.forks import Forker
 from microsim_vm.machine import Machine
 from microsim_vm.sandbox import saved
@@ -89,6 +89,7 @@ class Live:
                 return self._machine.guest[1].call(op, args, blobs, timeout_s=timeout_s, on_event=on_event)
             except ChannelClosedError as error:
                 if not self._gone:
+                    self.look()
                     raise
                 how = "hibernated" if self.record.status == "hibernated" else "killed"
                 raise ChannelClosedError(
@@ -96,6 +97,16 @@ class Live:
                     cause=f"somebody {how} it; in a hibernated one the command goes on when it wakes",
                     hint="hibernate between commands, or start long ones in the background",
                 ) from error
+
+    def look(self, *, deep: bool = True) -> None:
+        """Note it where the guest has crashed; its console can be read, and it can be killed, and nothing else.
+
+        Args:
+            deep: Ask the engine too.
+        """
+        vm, client = self._machine.guest
+        if not self._gone and self.record.status == "running" and (client.closed or (deep and not vm.alive())):
+            self._write(status="crashed")
 
     def is_ours(self) -> bool:
         """Tell whether this very process has it: a forked child has our objects, and none of our threads."""
@@ -130,6 +141,8 @@ class Live:
             SandboxStateError: It is paused, or writes to a volume.
         """
         cache = self.store.cache
+        if name is not None:
+            saved.check_name(cache, name)
         with self._lock, cache.staging("saved") as staging:
             self._need_copyable("saved")
             need_space(cache.root, 2 * (self._forker.boot.memory_mib << 20), f"a snapshot of {self.record.id}")
@@ -186,6 +199,7 @@ class Live:
             staging = stack.enter_context(self.store.cache.staging("hibernate"))
             self._need_running()
             need_space(staging, (self._forker.boot.memory_mib << 20) + SPARE_BYTES, f"hibernating {self.record.id}")
+            stack.enter_context(self._telling_crashes())
             with client.quiesced():
                 try:
                     self._forker.engine.pause(vm)
@@ -236,8 +250,19 @@ class Live:
         """Copy the guest into a folder and return how many requests it had had by then."""
         with self._counters:
             asked = self._asked
-        self._forker.copy(*self._machine.guest, folder)
+        with self._telling_crashes():
+            self._forker.copy(*self._machine.guest, folder)
         return asked
+
+    @contextlib.contextmanager
+    def _telling_crashes(self) -> Iterator[None]:
+        """Say that the guest has crashed, rather than what failed because of that."""
+        try:
+            yield
+        except MicrosimError:
+            self.look()
+            self._need_running()
+            raise
 
     def _new_fork_point(self, asked: int) -> Path:
         folder = self.store.folder(self.record.id) / FORK_POINT
@@ -261,6 +286,12 @@ class Live:
         self._need_here()
         if self.record.status == "paused":
             raise SandboxStateError(f"sandbox {self.record.id} is paused", hint="call resume() first")
+        if self.record.status == "crashed":
+            raise SandboxStateError(
+                f"the guest of sandbox {self.record.id} has crashed",
+                cause="its kernel panicked, somebody in it killed the agent, or its engine was killed",
+                hint=f"read its console (microsim logs {self.record.id}), and kill it (microsim rm {self.record.id})",
+            )
 
     def _need_copyable(self, how: str) -> None:
         self._need_running()

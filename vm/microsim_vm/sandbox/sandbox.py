@@ -19,16 +19,17 @@ import msgspec
 from microsim_vm import owner, reaper
 from microsim_vm import volumes as volume_store
 from microsim_vm.cache import Cache
-from microsim_vm.errors import MicrosimError, SandboxGoneError, SandboxNotFoundError, SandboxStateError, VolumeError
+from microsim_vm.errors import ArgumentError, MicrosimError, SandboxGoneError, SandboxNotFoundError, SandboxStateError
 from microsim_vm.guest import Guest
 from microsim_vm.machine import checked
 from microsim_vm.options import Options
-from microsim_vm.sandbox import launch, live, saved
+from microsim_vm.sandbox import arguments, launch, live, saved
+from microsim_vm.sandbox.arguments import Volumes
 from microsim_vm.sandbox.facts import Facts
 from microsim_vm.sandbox.live import Live
 from microsim_vm.sandbox.origin import Origin
 from microsim_vm.sandbox.saved import SavedSnapshot
-from microsim_vm.sandbox.store import Mount, Record, Store
+from microsim_vm.sandbox.store import Record, Store
 from microsim_vm.sandbox.visitor import Visitor
 from microsim_vm.snapshots import FileRecord
 from microsim_vm.templates import find_template, search_path
@@ -38,7 +39,6 @@ from microsim_vm.world import warm
 TTL_S = 3600.0
 SETTLE_S = 900.0  # for somebody else to start or wake it: longer than the queue for memory
 ATTEMPTS = 6  # a sandbox may be hibernated or woken by somebody else between two looks
-Volumes = Mapping[str, str | Mount]
 Result = TypeVar("Result")
 
 
@@ -82,7 +82,7 @@ class Sandbox(Guest, Facts):
         ttl_seconds: float | None = TTL_S,
         metadata: Mapping[str, str] | None = None,
         persistent: bool = False,
-        from_snapshot: str | None = None,
+        from_snapshot: str | SavedSnapshot | None = None,
         volumes: Volumes | None = None,
         vcpus: int | None = None,
         memory_mib: int | None = None,
@@ -100,7 +100,7 @@ class Sandbox(Guest, Facts):
             ttl_seconds: Idle seconds after which it is killed; None for never.
             metadata: Words of your own.
             persistent: It outlives this process and the context manager, and is never killed for being idle.
-            from_snapshot: Id of a saved snapshot to fork, in place of a template.
+            from_snapshot: A saved snapshot, or its id, to fork in place of a template.
             volumes: Where to mount which volume: ``{"/data": "results"}``, or ``Mount(volume, path, read_only)`` as
                 the value. Such a sandbox boots cold, because a snapshot knows no volumes.
             vcpus: Processors, in place of the template's.
@@ -113,6 +113,7 @@ class Sandbox(Guest, Facts):
             progress: Takes one-line texts while something takes long.
 
         Raises:
+            ArgumentError: An argument is none that it takes; a ValueError too.
             TemplateError: The template is unusable.
             BakeError: Its image cannot be built.
             WarmUpError: Its world cannot be loaded.
@@ -126,21 +127,22 @@ class Sandbox(Guest, Facts):
         options = options or Options()
         progress = progress or _silent
         store = Store(Cache(options.cache_dir))
-        mounts = _mounts(volumes or {})
-        settings = {
-            "metadata": dict(metadata or {}), "persistent": persistent, "detached": detached or persistent,
-            "ttl_seconds": None if persistent else ttl_seconds, "hibernate_after": hibernate_after,
-        }  # fmt: skip
+        mounts = arguments.mounts(volumes)
+        shape = arguments.shape(vcpus=vcpus, memory_mib=memory_mib)
+        settings = arguments.life(
+            metadata=metadata, persistent=persistent, detached=detached, ttl_seconds=ttl_seconds,
+            hibernate_after=hibernate_after,
+        )  # fmt: skip
         if from_snapshot is not None:
-            if any((template, mounts, vcpus, memory_mib)):
-                raise ValueError("a snapshot has its template, machine and volumes in it: give from_snapshot alone")
+            if template or mounts or shape:
+                raise ArgumentError("a snapshot has its template, machine and volumes in it: give from_snapshot alone")
+            name = from_snapshot.id if isinstance(from_snapshot, SavedSnapshot) else from_snapshot
             reaper.reap(store.cache)
-            snapshot = saved.get(store.cache, from_snapshot)
-            record = _record(snapshot.origin, seed, from_snapshot=from_snapshot, base=snapshot.files["ram"], **settings)
-            source = saved.folder_of(store.cache, from_snapshot)
+            snapshot = saved.get(store.cache, name)
+            record = _record(snapshot.origin, seed, from_snapshot=name, base=snapshot.files["ram"], **settings)
+            source = saved.folder_of(store.cache, name)
             return cls._start(store, record, lambda folder: _link(source, folder), progress)
         found = find_template(str(template or "base"), search_path(templates, Path.cwd()))
-        shape = {key: value for key, value in (("vcpus", vcpus), ("memory_mib", memory_mib)) if value is not None}
         found = msgspec.structs.replace(found, machine=msgspec.structs.replace(found.machine, **shape))
         world = warm(found, options, progress)
         origin = Origin.of(world.forker, world.digest)
@@ -284,11 +286,11 @@ class Sandbox(Guest, Facts):
             EngineError: The engine or the guest failed.
         """
         parent = self._record
-        record = _record(
-            parent.origin, seed, metadata=dict(parent.metadata if metadata is None else metadata),
-            from_snapshot=self.id, persistent=persistent, detached=detached or persistent,
-            ttl_seconds=None if persistent else ttl_seconds, hibernate_after=hibernate_after, volumes=parent.volumes,
+        settings = arguments.life(
+            metadata=parent.metadata if metadata is None else metadata, persistent=persistent, detached=detached,
+            ttl_seconds=ttl_seconds, hibernate_after=hibernate_after,
         )  # fmt: skip
+        record = _record(parent.origin, seed, from_snapshot=self.id, volumes=parent.volumes, **settings)
         return self._start(
             self._store, record,
             lambda folder: self._retried(lambda seat: seat.link_fork_point(folder)), progress or _silent,
@@ -309,11 +311,11 @@ class Sandbox(Guest, Facts):
             One result per child, in order: a sandbox, or the error for which there is none.
 
         Raises:
-            ValueError: ``n`` is less than 1, or there are not as many seeds.
+            ArgumentError: ``n`` is less than 1, or there are not as many seeds.
         """
         wanted: Sequence[int | None] = [None] * n if seeds is None else [*seeds]
         if n < 1 or len(wanted) != n:
-            raise ValueError(f"{n} children with {len(wanted)} seeds: n is 1 or more, and each child has a seed")
+            raise ArgumentError(f"{n} children with {len(wanted)} seeds: n is 1 or more, and each child has a seed")
 
         made: Sandboxes = []
 
@@ -451,24 +453,6 @@ class _Caller:
 def _record(origin: Origin, seed: int | None, **settings: Any) -> Record:
     chosen = int.from_bytes(os.urandom(8), "little") if seed is None else checked(seed)
     return Record(f"sb-{uuid.uuid4().hex[:12]}", origin, "starting", time.time(), chosen, **settings)
-
-
-def _mounts(wanted: Volumes) -> tuple[Mount, ...]:
-    """Return the volumes of ``{path: name or Mount}``.
-
-    Raises:
-        VolumeError: A path is none, or a volume is asked for twice.
-    """
-    mounts = [
-        msgspec.structs.replace(each, path=path) if isinstance(each, Mount) else Mount(each, path)
-        for path, each in wanted.items()
-    ]
-    for mount in mounts:
-        if not mount.path.startswith("/") or ".." in mount.path.split("/") or mount.path == "/":
-            raise VolumeError(f"volume {mount.volume} cannot be mounted at {mount.path!r}", hint="an absolute path")
-    if len({mount.volume for mount in mounts}) < len(mounts):
-        raise VolumeError("a volume is mounted once in a sandbox, not twice")
-    return tuple(mounts)
 
 
 def _link(source: Path, folder: Path) -> None:

@@ -19,17 +19,23 @@ from microsim_vm.errors import SandboxNotFoundError
 from microsim_vm.sandbox.origin import Origin
 from microsim_vm.snapshots import FileRecord
 
-Status = Literal["starting", "running", "paused", "waking", "hibernated"]
+Status = Literal["starting", "running", "paused", "waking", "hibernated", "crashed"]
 RECORD, LOCK = "record.json", "lock"
 # Of a sandbox's folder: the memory that it was forked from, and itself while it is hibernated.
 ORIGIN, HIBERNATED = "origin", "hibernated"
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """A volume of a sandbox."""
+    """A volume of a sandbox.
+
+    Attributes:
+        volume: The volume's name.
+        path: Where it is mounted; "" where the key of ``volumes`` says so.
+        read_only: It cannot be written to; any number of sandboxes may have it so at a time.
+    """
 
     volume: str
-    path: str
+    path: str = ""
     read_only: bool = False
 
 

@@ -87,8 +87,9 @@ def bake(template: Template, cache: Cache, *, locked: bool, progress: Progress) 
             image = _build(template, inputs, pinned, cache, image_folder, progress)
     if locked and old is not None:
         locks.refuse_drift(template.name, old, image.lock)
-    else:
+    elif old != image.lock:
         locks.write(folder, image.lock)
+        progress(f"wrote {folder / locks.FILENAME}: the image is another one than it said")
     return image
 
 
