@@ -15,7 +15,7 @@ from microsim_vm.cli import commands as commands_
 from microsim_vm.cli import common, copying, output, sandboxes, snapshots, units
 from microsim_vm.cli.main import main, parser
 from microsim_vm.engines import base, select
-from microsim_vm.errors import AgentError
+from microsim_vm.errors import AgentError, CapacityError, MicrosimError, SeedError, TransferError, VolumeError
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def status_of(*arguments: str) -> int:
     ("text", "bytes_"),
     [
         ("0", 0),
-        ("4096", 4096),
+        ("4096B", 4096),
         ("20G", 20 << 30),
         ("1.5 GiB", 3 << 29),
         ("500m", 500 << 20),
@@ -48,10 +48,35 @@ def test_sizes_are_read(text: str, bytes_: int) -> None:
     assert units.size(text) == bytes_
 
 
-@pytest.mark.parametrize("text", ["", "G", "-1", "1X", "1 G G", "ten", "1e3"])
+@pytest.mark.parametrize("text", ["", "G", "-1", "1X", "1 G G", "ten", "1e3", "20", "1.5"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a size"):
         units.size(text)
+
+
+@pytest.mark.parametrize(("text", "mib"), [("512", 512), ("1G", 1024), ("0.5g", 512), ("128MiB", 128)])
+def test_memory_is_mib_or_a_size(text: str, mib: int) -> None:
+    assert units.memory(128, 65536)(text) == mib
+
+
+@pytest.mark.parametrize("text", ["0", "127", "64M", "128.5M", "1T", "much"])
+def test_what_is_no_memory_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        units.memory(128, 65536)(text)
+
+
+def test_an_age_has_a_unit() -> None:
+    assert (units.age("7d"), units.age("0")) == (604800, 0)
+    with pytest.raises(argparse.ArgumentTypeError, match="it has no unit: write 12h or 7d"):
+        units.age("7")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("gc", "--older-than", "7"), ("gc", "--max-size", "20"), ("volume", "create", "v", "--size", "4")]
+)
+def test_a_number_without_a_unit_says_so(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(*arguments) == 2
+    assert "it has no unit: write" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -101,17 +126,21 @@ def test_a_table_without_rows_is_its_header() -> None:
     ("text", "expected"),
     [
         ("sb-1:/data/x", ("sb-1", "/data/x")),
-        ("sb-1:relative", ("sb-1", "relative")),
         ("sb-1:/a:b", ("sb-1", "/a:b")),
         ("./a:b", (None, "./a:b")),
         ("/a:b", (None, "/a:b")),
         ("folder/a:b", (None, "folder/a:b")),
         ("-", (None, "-")),
-        ("sb-1:", (None, "sb-1:")),
     ],
 )
 def test_places_are_here_or_in_a_sandbox(text: str, expected: tuple[str | None, str]) -> None:
     assert copying.place(text) == expected
+
+
+@pytest.mark.parametrize("text", ["sb-1:relative", "sb-1:", "sb-1:./x"])
+def test_a_path_in_a_sandbox_is_absolute(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("cp", "here", text) == 2
+    assert "a path in a sandbox begins with /, such as sb-1:/workspace/" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [("a", "b"), ("x:/a", "y:/b")])
@@ -139,10 +168,37 @@ def test_snapshot_id_is_short_for_snapshot_create() -> None:
         assert snapshots.in_full(whole) == whole
 
 
-def test_a_command_is_what_comes_after_the_dashes() -> None:
-    args = parser().parse_args(["exec", "sb-1", "--user", "sim", "--env", "A=b=c", "--", "sh", "-c", "exit 3"])
+@pytest.mark.parametrize("verb", ["exec", "shell"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sb-1", "--user", "sim", "--env", "A=b=c", "--", "sh", "-c", "exit 3"],
+        ["sb-1", "--user", "sim", "--env=A=b=c", "sh", "-c", "exit 3"],
+        ["--user", "sim", "sb-1", "--env", "A=b=c", "sh", "-c", "exit 3"],
+        ["--user=sim", "--env", "A=b=c", "sb-1", "sh", "-c", "exit 3"],
+        ["--user=sim", "--env", "A=b=c", "--", "sb-1", "sh", "-c", "exit 3"],
+    ],
+)
+def test_a_command_begins_with_the_first_word_after_the_id(verb: str, words: list[str]) -> None:
+    args = parser().parse_args([verb, *words])
     assert (args.id, args.user, args.words) == ("sb-1", "sim", ["sh", "-c", "exit 3"])
     assert common.pairs(args.env) == {"A": "b=c"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["ls", "-la", "/workspace"], ["git", "checkout", "--", "file"], ["x", "--user", "y", "--json"], ["--help"],
+     ["--", "x"], ["-"]],
+)  # fmt: skip
+def test_a_command_keeps_all_its_words(words: list[str]) -> None:
+    for before in (["--"], [] if words[0][:2] != "--" else ["--"]):
+        args = parser().parse_args(["exec", "sb-1", *before, *words])
+        assert (args.id, args.words, args.user, args.json) == ("sb-1", words, None, False)
+
+
+def test_a_shell_needs_no_command() -> None:
+    args = parser().parse_args(["shell", "sb-1", "--user", "sim"])
+    assert (args.id, args.user, args.words) == ("sb-1", "sim", [])
 
 
 @pytest.mark.parametrize(
@@ -167,8 +223,9 @@ def test_choices_are_those_of_the_engines() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [(), ("nonsense",), ("exec", "sb-1"), ("create", "--ttl", "soon"), ("gc", "--max-size", "big"), ("snapshot",),
-     ("create", "--metadata", "x"), ("create", "--vcpus", "0"), ("create", "--memory", "1G"), ("fork", "x", "-n", "0"),
-     ("warm",), ("ls", "--js")],
+     ("create", "--metadata", "x"), ("create", "--vcpus", "0"), ("create", "--memory", "1T"), ("fork", "x", "-n", "0"),
+     ("warm",), ("ls", "--js"), ("import", "/does/not/exist", "--name", "bad name!"), ("exec", "sb-1", "--"),
+     ("snapshot", "sb-1", "--name", "../x"), ("exec", "sb-1", "-la"), ("exec", "--", "ls")],
 )  # fmt: skip
 def test_wrong_arguments_end_with_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(*arguments) == 2
@@ -184,6 +241,9 @@ def test_wrong_arguments_end_with_2(arguments: tuple[str, ...], capsys: pytest.C
         (("snapshot", "rm", "nothing"), "no saved snapshot 'nothing'"),
         (("fork", "nobody"), "neither a sandbox nor a saved snapshot 'nobody'"),
         (("export", "nobody", "file"), "neither a saved snapshot nor a sandbox 'nobody'"),
+        (("export", "nobody", "/"), "microsim: / is a folder"),
+        (("export", "nobody", "/no/such/file"), "/no/such/file cannot be written: there is no folder /no/such"),
+        (("export", "nobody", "/dev/null"), "/dev/null is no regular file"),
         (("import", "/does/not/exist"), "/does/not/exist: No such file or directory"),
         (("bake", "no-such-template"), "there is no template 'no-such-template'"),
         (("create", "cartpole", "--from-snapshot", "x"), "has its template, machine and volumes in it"),
@@ -205,6 +265,36 @@ def test_errors_are_said_on_stderr_and_end_with_1(
 def test_empty_lists_are_json_too(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_cache_folder_that_is_not_there_is_a_typing_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    typo = tmp_path / "typo"
+    for arguments in (["ls"], ["gc"], ["rm", "sb-1"], ["volume", "ls"], ["exec", "sb-1"]):
+        assert status_of(*arguments, "--cache-dir", str(typo), *(["true"] if arguments[0] == "exec" else [])) == 2
+        assert f"there is no folder {typo}" in capsys.readouterr().err
+    assert not typo.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (MicrosimError("x", hint="call resume() first"), "run microsim resume ID first"),
+        (VolumeError("x", hint="make it first: Volume.create(name, size_mib)"),
+         "make it first: microsim volume create NAME --size 512M"),
+        (TransferError("x", hint="name less, or allow more with max_bytes"), "or allow more with --max-size"),
+        (MicrosimError("x", hint="run once without --microsim-locked"), "run once without --locked"),
+        (MicrosimError("no lock, and --microsim-locked was given"), "and --locked was given"),
+        (SeedError("x", hint="pass seed=..., or mark the test with @pytest.mark.seeds(range(64))"), "give --seed\n"),
+        (CapacityError("x", hint="lower machine.memory_mib in the template, or give the machine more memory"),
+         "lower the memory (--memory of create, or machine.memory_mib in the template), or give"),
+        (AgentError("x", details="resume() of max_bytes"), "  | resume() of max_bytes"),
+    ],
+)  # fmt: skip
+def test_errors_speak_of_what_is_typed_here(
+    error: MicrosimError, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output.Output().failure(error)
+    assert shown in capsys.readouterr().err
 
 
 def test_every_command_has_json_but_for_scripts_and_terminals() -> None:
@@ -267,6 +357,19 @@ def test_bash_completes_commands_and_options() -> None:
         assert expected in done.stdout.split(), done
 
 
+def test_bash_completes_names_of_what_there_is(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "microsim").write_text(f'#!/bin/sh\nexec {sys.executable} -m microsim_vm "$@"\n')
+    (tmp_path / "microsim").chmod(0o755)
+    assert main(["volume", "create", "results", "--size", "16M"]) == 0
+    ask = (
+        'eval "$(microsim completion bash)"; COMP_WORDS=(microsim volume rm re); COMP_CWORD=3; '
+        '$(complete -p microsim | sed "s/.*-F \\([^ ]*\\).*/\\1/"); echo "${COMPREPLY[@]}"'
+    )
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", ask], env=environment, capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.split() == ["results"], done.stderr
+
+
 def test_init_writes_a_project_and_says_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", str(tmp_path / "new"), "--name", "arm", "--json"]) == 0
     written = json.loads(capsys.readouterr().out)["files"]
@@ -293,7 +396,9 @@ def test_doctor_tries_everything(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(capsys.readouterr().out)
     findings = {finding["name"]: finding for finding in document["findings"]}
     assert {"qemu", "kvm", "memory of guests", "namespaces", "taps", "space", "memory"} <= set(findings)
-    assert {"mmdebstrap", "mkfs.erofs", "mkfs.ext4", "runsc", "setpriv"} <= set(findings)
+    assert {"mmdebstrap", "mkfs.erofs", "mkfs.ext4", "setpriv"} <= set(findings)
+    assert "runsc" not in findings, "no engine uses it"
+    assert "each with 512 MiB of its own" in findings["memory"]["detail"]
     assert document["ok"] is all(each["state"] == "ok" for each in findings.values() if each["required"])
     assert status == (0 if document["ok"] else 1)
 
@@ -332,6 +437,28 @@ def test_ctrl_c_ends_with_130(tmp_path: Path) -> None:
         process.send_signal(2)
         assert process.wait(10) == 130
         assert process.stderr.read() == "microsim: interrupted\n"
+
+
+def test_ctrl_c_before_the_command_is_known_is_silent() -> None:
+    script = (
+        "import os, signal, sys; from microsim_vm.cli import main\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'microsim_vm.cli.doctor': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "main.main(['ls'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_entry_point_imports_nothing_of_the_rest() -> None:
+    script = (
+        "import sys; import microsim_vm.cli.main; "
+        "print(*sorted(name for name in sys.modules if name.startswith('microsim_vm.') or name == 'argparse'))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.split() == ["microsim_vm.cli", "microsim_vm.cli.main"]
 
 
 def test_a_reader_that_has_seen_enough_is_no_traceback() -> None:

@@ -367,6 +367,16 @@ def test_the_command_imports_and_exports(source: Cache, tmp_path: Path, capsys: 
     assert "it ends too early" in capsys.readouterr().err
 
 
+def test_export_speaks_of_the_file_that_was_named(
+    source: Cache, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / ("x" * 250)  # the file beside it, which becomes this one, has a longer name
+    assert main(["export", "one", str(file), "--cache-dir", str(source.root)]) == 1
+    said = capsys.readouterr().err
+    assert f"{file} cannot be written: File name too long" in said
+    assert ".partial" not in said
+
+
 def test_the_manifest_says_what_is_in_the_archive(source: Cache, tmp_path: Path) -> None:
     manifest = archive.export(source, "one", tmp_path / "one.microsim")
     assert isinstance(manifest, Manifest)

@@ -24,9 +24,8 @@ TIMEOUT_S = 30.0
 NEED_BYTES = 2 << 30  # a base system, and one snapshot of a small guest
 QEMU_TALK = '{"execute":"qmp_capabilities"}{"execute":"quit"}'
 # Programs that only some of what this project does needs: (program, what is lost without it).
-OPTIONAL = (("mkfs.ext4", "volumes"), ("runsc", "gVisor, which no engine here uses yet"))
+OPTIONAL = (("mkfs.ext4", "volumes"),)
 BAKING = ("mmdebstrap", "mkfs.erofs", "dpkg-deb", "cpio", "apt-get")
-PACKAGES = {**tools.PACKAGES, "runsc": "runsc"}
 # TUNSETIFF with IFF_TAP | IFF_NO_PI: the tap is gone when its descriptor is closed, the namespace with its process.
 TAP = """
 import fcntl, struct
@@ -89,7 +88,7 @@ def everything(cache: Cache, *, deep: bool, progress: Progress) -> Iterator[Find
 
 def install_words(programs: list[str]) -> list[str]:
     """Return the words of the command that installs the packages of these programs."""
-    packages = sorted({PACKAGES[program] for program in programs})
+    packages = sorted({tools.PACKAGES[program] for program in programs})
     return [*([] if os.geteuid() == 0 else ["sudo"]), "apt-get", "install", "--no-install-recommends", *packages]
 
 
@@ -228,7 +227,10 @@ def _budget() -> Finding:
     name = "memory"
     budget = admission.budget_mib()
     need = spec.MachineShape().memory_mib + admission.ENGINE_MIB
-    detail = f"{budget} MiB for guests, {budget // need} of {spec.MachineShape().memory_mib} MiB at a time"
+    detail = (
+        f"{budget} MiB for guests: room for {budget // need} that run at the same time, "
+        f"each with {spec.MachineShape().memory_mib} MiB of its own"
+    )
     return Finding(name, "ok" if budget >= need else "unusable", detail, required=True)
 
 

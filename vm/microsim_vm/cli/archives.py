@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from microsim_vm.cli import common, snapshots
 from microsim_vm.cli.common import command
 from microsim_vm.cli.output import Output
 from microsim_vm.cli.units import size_text
-from microsim_vm.errors import SandboxNotFoundError, SnapshotError
+from microsim_vm.errors import MicrosimError, SandboxNotFoundError, SnapshotError
 
 if TYPE_CHECKING:
     from microsim_vm.cache import Cache
@@ -29,9 +30,11 @@ def add(commands: Commands) -> None:
     restore = command(
         commands, "import", run_import,
         "Make a saved snapshot of an exported one. Everything is verified before any of it counts.",
+        founds=True,
     )  # fmt: skip
     restore.add_argument("file", type=Path, metavar="FILE", help="the file")
-    restore.add_argument("--name", help="the snapshot's id here (default: the one that it had)")
+    restore.add_argument("--name", type=common.snapshot_id, metavar="NAME",
+                         help="the snapshot's id here (default: the one that it had)")  # fmt: skip
 
 
 def run_export(args: argparse.Namespace, output: Output) -> int:
@@ -39,12 +42,18 @@ def run_export(args: argparse.Namespace, output: Output) -> int:
     from microsim_vm import archive, tools
     from microsim_vm.sandbox import saved
 
+    _check(args.file)
     cache = common.cache(args)
     kept = args.id in {snapshot.id for snapshot in saved.listed(cache)}
-    snapshot = args.id if kept else _saved(args)
+    snapshot = args.id if kept else _saved(args, output)
     try:
         with tools.ticking(f"exporting {args.id}", output.progress):
             archive.export(cache, snapshot, args.file)
+    except OSError as error:
+        if error.filename is not None and not str(error.filename).endswith(".partial"):
+            raise
+        # Whoever asked knows nothing of the file that becomes theirs once it is whole.
+        raise MicrosimError(f"{args.file} cannot be written: {error.strerror}") from None
     finally:
         if not kept:
             _forget(cache, snapshot)
@@ -55,9 +64,25 @@ def run_export(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _saved(args: argparse.Namespace) -> str:
+def _check(file: Path) -> None:
+    """Refuse a target that cannot be written, before anything is done for it.
+
+    Raises:
+        MicrosimError: It is a folder or a device, or there is no folder for it.
+    """
+    if file.is_dir():
+        raise MicrosimError(f"{file} is a folder", hint="name a file in it, such as robot.microsim")
+    if file.exists() and not file.is_file():
+        raise MicrosimError(f"{file} is no regular file", hint="name another one: it would be replaced")
+    if not file.parent.is_dir():
+        raise MicrosimError(f"{file} cannot be written: there is no folder {file.parent}")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise MicrosimError(f"{file} cannot be written: the folder {file.parent} may not be written to")
+
+
+def _saved(args: argparse.Namespace, output: Output) -> str:
     try:
-        return common.sandbox(args).snapshot().id
+        return snapshots.taken(common.cache(args), common.sandbox(args), None, {}, output).id
     except SandboxNotFoundError as error:
         raise SandboxNotFoundError(
             f"there is neither a saved snapshot nor a sandbox {args.id!r}",

@@ -31,7 +31,8 @@ def add(commands: Commands) -> None:
         "reads is this command's stdin, to its end, unless that is a terminal.",
     )  # fmt: skip
     common.add_sandbox(run)
-    run.add_argument("words", nargs="+", metavar="CMD", help="the command and its arguments, after --")
+    run.add_argument("words", nargs="+", metavar="CMD",
+                     help="the command and its arguments; from its first word on, options are its own")  # fmt: skip
     run.add_argument("--cwd", metavar="DIR", help="the directory that it runs in (default: /workspace)")
     run.add_argument("--timeout", type=units.limit, metavar="TIME",
                      help="kill it and all it started after so long, such as 30s; exit status 124")  # fmt: skip
@@ -41,8 +42,9 @@ def add(commands: Commands) -> None:
         "Open a shell in a sandbox, on a terminal of its own. The exit status is the shell's.", json=False,
     )  # fmt: skip
     common.add_sandbox(shell)
-    shell.add_argument("words", nargs="*", metavar="CMD", help="a command in place of the shell, after --")
+    shell.add_argument("words", nargs="*", metavar="CMD", help="a command in place of the shell, and its arguments")
     for parser in (run, shell):
+        parser.passes_on = "words"
         parser.add_argument("--user", metavar="USER", help="another user of the guest, by name or number")
         parser.add_argument("--env", action="append", type=common.pair, default=[], metavar="KEY=VALUE",
                             help="additional environment (may be repeated)")  # fmt: skip

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PIECE = 8 << 20
 MAX_BYTES = 1 << 30
-_REMOTE = re.compile(r"([A-Za-z0-9][\w-]*):(.+)", re.DOTALL)
+_REMOTE = re.compile(r"([A-Za-z0-9][\w-]*):(.*)", re.DOTALL)
 
 
 class Place(NamedTuple):
@@ -57,9 +57,14 @@ def place(text: str) -> Place:
     """Read a path here (``./a:b`` if it has a colon) or ``ID:PATH``.
 
     Raises:
-        argparse.ArgumentTypeError: It is neither.
+        argparse.ArgumentTypeError: It is neither, or the path in the sandbox is relative.
     """
     match = _REMOTE.fullmatch(text)
+    if match is not None and not match.group(2).startswith("/"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has a relative path: a path in a sandbox begins with /, such as "
+            f"{match.group(1)}:/workspace/{match.group(2)} (and a path here that has a colon, with ./)"
+        )
     if match is not None:
         return Place(match.group(1), match.group(2))
     if not text:

@@ -25,6 +25,7 @@ def add(commands: Commands) -> None:
         commands, "doctor", run,
         "Say what is usable on this machine, by trying each. The exit status is 1 where something that is required "
         "does not work.",
+        founds=True,
     )  # fmt: skip
     parser.add_argument("--deep", action="store_true", help="build what a probe needs; the first time takes minutes")
     parser.add_argument("--fix", action="store_true", help="install the packages that are missing, and look again")

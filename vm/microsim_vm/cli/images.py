@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add the commands."""
-    bake = command(commands, "bake", run_bake, "Build a template's image. What is in the cache is reused.")
+    bake = command(commands, "bake", run_bake, "Build a template's image. What is in the cache is reused.",
+                   founds=True)  # fmt: skip
     warm = command(
         commands, "warm", run_warm,
         "Build a template's image, load its world, and snapshot it. What is in the cache is reused.",
+        founds=True,
     )  # fmt: skip
     for parser in (bake, warm):
         parser.add_argument("template", metavar="NAME", help="the template: its name, or the path of its folder")

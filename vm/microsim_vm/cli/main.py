@@ -1,35 +1,22 @@
-"""The entry point: arguments in, exit status out."""
+"""The entry point: arguments in, exit status out.
+
+What takes long to import is imported inside, where Ctrl-C is seen to already.
+"""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from types import FrameType
+from typing import TYPE_CHECKING
 
-from microsim_vm.cli import (
-    archives,
-    commands,
-    completion,
-    copying,
-    doctor,
-    images,
-    sandboxes,
-    scaffolding,
-    snapshots,
-    upkeep,
-    volumes,
-)  # fmt: skip
-from microsim_vm.cli.output import Output
-from microsim_vm.errors import MicrosimError
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
 
 FAILED, INTERRUPTED = 1, 130
-GROUPS = (
-    doctor, scaffolding, images, sandboxes, commands, copying, snapshots, volumes, archives, upkeep, completion,
-)  # fmt: skip
 EPILOG = """\
 Exit status: 0 on success, 1 on an error, 2 for wrong arguments, 130 after Ctrl-C; of exec and shell, that of the
 command in the sandbox (124 after a time-out, 126 where it cannot be executed, 127 where it is not found)."""
@@ -37,40 +24,73 @@ command in the sandbox (124 after a time-out, 126 where it cannot be executed, 1
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; each sets ``run``, which takes the arguments and returns the exit status."""
-    top = argparse.ArgumentParser(
+    import argparse
+
+    from microsim_vm.cli import (
+        archives,
+        commands,
+        completion,
+        copying,
+        doctor,
+        images,
+        sandboxes,
+        scaffolding,
+        snapshots,
+        upkeep,
+        volumes,
+    )  # fmt: skip
+    from microsim_vm.cli.common import Parser
+
+    top = Parser(
         prog="microsim", description="Sandboxes in microVMs, forked from a warmed simulator.", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )  # fmt: skip
     top.add_argument("--version", action="store_true", help="print the version, and exit")
     commands_of = top.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    for group in GROUPS:
+    for group in (
+        doctor, scaffolding, images, sandboxes, commands, copying, snapshots, volumes, archives, upkeep, completion,
+    ):  # fmt: skip
         group.add(commands_of)
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    top = parser()
-    arguments = snapshots.in_full(sys.argv[1:] if argv is None else argv)
-    args = top.parse_args(arguments)
-    if args.version:
-        from importlib.metadata import version
-
-        print(f"microsim {version('pytest-microsim')}")
-        return 0
-    if args.command is None:
-        top.error("a command is needed; see microsim --help")
     with _ended_by_signals():
+        args = _understood(sys.argv[1:] if argv is None else argv)
+        if args.version:
+            from importlib.metadata import version
+
+            print(f"microsim {version('pytest-microsim')}")
+            return 0
         return _run(args)
 
 
+def _understood(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the arguments; there is nothing to leave behind yet, so Ctrl-C ends the process on the spot."""
+    before = signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+    try:
+        from microsim_vm.cli import snapshots
+
+        top = parser()
+        args = top.parse_args(snapshots.in_full(argv))
+        if args.command is None and not args.version:
+            top.error("a command is needed; see microsim --help")
+        return args
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _run(args: argparse.Namespace) -> int:
+    from microsim_vm.cli.output import Output
+    from microsim_vm.errors import MicrosimError
+
     output = Output(json=getattr(args, "json", False))
     try:
         status: int = args.run(args, output)
         sys.stdout.flush()
     except MicrosimError as error:
-        output.error(str(error))
+        output.failure(error)
         return FAILED
     except KeyboardInterrupt:
         output.error("interrupted")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from microsim_vm.errors import MicrosimError
 
 
 class Output:
@@ -25,6 +28,12 @@ class Output:
     def error(self, text: str) -> None:
         """Say on stderr what went wrong."""
         print(f"microsim: {text}", file=sys.stderr, flush=True)
+
+    def failure(self, error: MicrosimError, prefix: str = "") -> None:
+        """Say on stderr what went wrong, and what to do, in the words of the command."""
+        from microsim_vm.cli import wording
+
+        self.error(prefix + wording.message(error))
 
     def result(self, document: Any, text: str) -> None:
         """Print the result: the document as JSON, or the text; an empty text prints nothing."""

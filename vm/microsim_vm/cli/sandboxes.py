@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from microsim_vm.sandbox.store import Mount
 
 TTL_S = 3600.0
+SHORTEST = 5  # characters of an id that say enough to remove a sandbox
 
 
 def add(commands: Commands) -> None:
@@ -25,6 +26,7 @@ def add(commands: Commands) -> None:
     create = command(
         commands, "create", run_create,
         "Make a sandbox and print its id. It lives in a process of its own until it is removed, or idle for its time.",
+        founds=True,
     )  # fmt: skip
     create.add_argument("template", nargs="?", metavar="TEMPLATE",
                         help="the template: its name, or the path of its folder (default: base)")  # fmt: skip
@@ -33,7 +35,10 @@ def add(commands: Commands) -> None:
                         help="mount a volume at a path, for writing or read-only (may be repeated)")  # fmt: skip
     create.add_argument("--vcpus", type=units.whole(1, 64), metavar="N", help="processors, in place of the template's")
     create.add_argument(
-        "--memory", type=units.whole(128, 65536), metavar="MIB", help="memory, in place of the template's"
+        "--memory",
+        type=units.memory(128, 65536),
+        metavar="SIZE",
+        help="memory, such as 1G, or a number of MiB; in place of the template's",
     )
     create.add_argument("--seed", type=int, help="decides every simulation generator (default: a random one)")
     add_life(create)
@@ -51,7 +56,9 @@ def add(commands: Commands) -> None:
     for name, run, text in verbs:
         common.add_sandbox(command(commands, name, run, text))
     remove = command(commands, "rm", run_rm, "Remove sandboxes. Their volumes and saved snapshots stay.")
-    remove.add_argument("ids", nargs="+", metavar="ID", help="the sandbox: its id, or the beginning of it")
+    remove.add_argument(
+        "ids", nargs="+", metavar="ID", help=f"the sandbox: its id, or at least {SHORTEST} characters of its beginning"
+    )
 
 
 def add_life(parser: argparse.ArgumentParser) -> None:
@@ -146,8 +153,14 @@ def run_wake(args: argparse.Namespace, output: Output) -> int:
 def run_logs(args: argparse.Namespace, output: Output) -> int:
     """Print the console."""
     sandbox = common.sandbox(args)
+    slept = sandbox.status == "hibernated"
     text = sandbox.logs()
     output.result({"id": sandbox.id, "console": text}, text.rstrip("\n"))
+    if slept:
+        output.progress(f"{sandbox.id} was hibernated, and was woken for this")
+    if not text.strip():
+        since = "since it was woken" if slept else "since it was forked" if sandbox.boot_mode == "fork" else "yet"
+        output.progress(f"{sandbox.id} has printed nothing on its console {since}")
     return 0
 
 
@@ -160,10 +173,15 @@ def run_rm(args: argparse.Namespace, output: Output) -> int:
     for name in args.ids:
         try:
             sandbox = Sandbox.get(name, common.options(args))
+            if len(name) < SHORTEST and name != sandbox.id:
+                raise MicrosimError(
+                    f"{name!r} is too short to remove a sandbox by", hint=f"give {SHORTEST} characters of its id",
+                    details=f"{sandbox.id}: {sandbox.template}, {sandbox.status}",
+                )  # fmt: skip
             sandbox.kill()
             removed.append(sandbox.id)
         except MicrosimError as error:
-            output.error(str(error))
+            output.failure(error)
             failed = True
     output.result({"removed": removed}, "\n".join(removed))
     return int(failed)

@@ -19,6 +19,7 @@ def add(commands: Commands) -> None:
         commands, "init", run,
         "Write a template, its world, a controller, a test and an ini file. They are small, complete and pass; change "
         "them into yours. Nothing is overwritten.",
+        founds=True,
     )  # fmt: skip
     parser.add_argument("folder", nargs="?", default=".", metavar="DIR", help="where to (default: here)")
     parser.add_argument("--name", default="cart", help="the world's name (default: cart)")

@@ -14,10 +14,12 @@ from microsim_vm.cli.units import duration_text, size_text
 from microsim_vm.errors import MicrosimError, SandboxNotFoundError, SnapshotError
 
 if TYPE_CHECKING:
+    from microsim_vm.cache import Cache
     from microsim_vm.cli.common import Commands
     from microsim_vm.sandbox.sandbox import ForkResult, Sandbox
     from microsim_vm.sandbox.saved import SavedSnapshot
 
+UNDO_S = 30.0
 VERBS = ("create", "ls", "rm")
 
 
@@ -34,7 +36,8 @@ def add(commands: Commands) -> None:
         "Save a sandbox as it is now: memory, files, processes. Print the snapshot's id. The sandbox runs on.",
     )  # fmt: skip
     common.add_sandbox(create)
-    create.add_argument("--name", help="the snapshot's id (default: one that sorts by time)")
+    create.add_argument("--name", type=common.snapshot_id, metavar="NAME",
+                        help="the snapshot's id (default: one that sorts by time)")  # fmt: skip
     create.add_argument("--metadata", action="append", type=common.pair, default=[], metavar="KEY=VALUE",
                         help="words of your own (may be repeated)")  # fmt: skip
     command(verbs, "ls", run_ls, "List the saved snapshots, oldest first.")
@@ -60,9 +63,44 @@ def in_full(arguments: Sequence[str]) -> list[str]:
 
 def run_create(args: argparse.Namespace, output: Output) -> int:
     """Save a sandbox."""
-    snapshot = common.sandbox(args).snapshot(args.name, common.pairs(args.metadata))
+    snapshot = taken(common.cache(args), common.sandbox(args), args.name, common.pairs(args.metadata), output)
     output.result(described(snapshot), snapshot.id)
     return 0
+
+
+def taken(cache: Cache, sandbox: Sandbox, name: str | None, metadata: dict[str, str], output: Output) -> SavedSnapshot:
+    """Save a sandbox as it is now; nothing is left of it where that is interrupted.
+
+    Raises:
+        MicrosimError: What :meth:`microsim_vm.Sandbox.snapshot` raises.
+    """
+    from microsim_vm.sandbox import saved
+
+    name = name or saved.new_id()
+    sandbox.wake(output.progress)  # or else the wait below could be for something that was never begun
+    began = time.time()
+    try:
+        return sandbox.snapshot(name, metadata)
+    except (KeyboardInterrupt, SystemExit):
+        # Whoever has the sandbox writes it to its end, with nobody left to know of it.
+        output.progress(f"waiting for the snapshot's end, to remove it; Ctrl-C leaves it as {name}")
+        deadline = time.monotonic() + UNDO_S
+        while not _removed(cache, sandbox.id, name, began) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        raise
+
+
+def _removed(cache: Cache, sandbox: str, name: str, began: float) -> bool:
+    """Remove a snapshot that this sandbox was asked for; False where it is not there yet."""
+    from microsim_vm.sandbox import saved
+
+    ours = [each for each in saved.listed(cache) if each.id == name]
+    if not ours:
+        return False
+    if ours[0].sandbox == sandbox and ours[0].created_at >= began:  # not one that had the name before
+        time.sleep(0.5)  # the sandbox makes its fork point of it, once it is there
+        saved.delete(cache, name)
+    return True
 
 
 def described(snapshot: SavedSnapshot) -> dict[str, Any]:
@@ -109,7 +147,7 @@ def run_rm(args: argparse.Namespace, output: Output) -> int:
             saved.delete(common.cache(args), name)
             removed.append(name)
         except SnapshotError as error:
-            output.error(str(error))
+            output.failure(error)
     output.result({"removed": removed}, "\n".join(removed))
     return int(len(removed) < len(args.ids))
 
@@ -122,7 +160,8 @@ def run_fork(args: argparse.Namespace, output: Output) -> int:
     started = [sandboxes.described(each.sandbox) for each in results if each.sandbox is not None]
     errors = [each for each in results if each.error is not None]
     for each in errors:
-        output.error(f"child {each.index}: {each.error}")
+        assert each.error is not None
+        output.failure(each.error, f"child {each.index}: " if args.n > 1 else "")
     output.result(started, "\n".join(each["id"] for each in started))
     return int(bool(errors))
 

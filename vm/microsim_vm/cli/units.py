@@ -6,20 +6,49 @@ import argparse
 import re
 from collections.abc import Callable
 
-_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZES = {"B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def size(text: str) -> int:
-    """Return the bytes of a size such as ``20G``, ``1.5 GiB``, ``500M`` or ``4096``; units are powers of 1024.
+    """Return the bytes of a size such as ``20G``, ``1.5 GiB``, ``500M`` or ``4096B``; units are powers of 1024.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none, or has no unit and is not 0.
+    """
+    if text == "0":
+        return 0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size{_unit_lacks(text)}: write 500M or 20G")
+    return int(float(match.group(1)) * _SIZES[(match.group(2) or "B").upper()])
+
+
+def memory(lowest: int, highest: int) -> Callable[[str], int]:
+    """Return what reads MiB from ``lowest`` to ``highest``: ``512``, or a size such as ``1G``."""
+
+    def read(text: str) -> int:
+        mib = int(text) if re.fullmatch(r"\d{1,9}", text) else size(text) / (1 << 20)
+        if mib != int(mib) or not lowest <= mib <= highest:
+            raise argparse.ArgumentTypeError(f"{text!r} is not from {lowest} to {highest} MiB: write 512 or 1G")
+        return int(mib)
+
+    return read
+
+
+def age(text: str) -> float:
+    """Return the seconds of a duration that has a unit, or is 0.
 
     Raises:
         argparse.ArgumentTypeError: It is none.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write 500M or 20G")
-    return int(float(match.group(1)) * _SIZES[match.group(2).upper()])
+    if text != "0" and re.fullmatch(r"[\d.]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an age{_unit_lacks(text)}: write 12h or 7d")
+    return duration(text)
+
+
+def _unit_lacks(text: str) -> str:
+    return ", it has no unit" if re.fullmatch(r"[\d.]+", text) else ""
 
 
 def duration(text: str) -> float:

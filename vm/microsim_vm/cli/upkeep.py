@@ -25,7 +25,7 @@ def add(commands: Commands) -> None:
         "touched.",
     )  # fmt: skip
     parser.add_argument(
-        "--older-than", type=units.duration, metavar="AGE", help="remove what was not used for so long, such as 7d"
+        "--older-than", type=units.age, metavar="AGE", help="remove what was not used for so long, such as 7d"
     )
     parser.add_argument(
         "--max-size", type=units.size, metavar="SIZE", help="remove until the cache is at most so large, such as 20G"

@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
         description="Make, list and remove volumes: disks that outlive the sandboxes that mount them.",
     )  # fmt: skip
     verbs = group.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    create = command(verbs, "create", run_create, "Make an empty volume.")
+    create = command(verbs, "create", run_create, "Make an empty volume.", founds=True)
     create.add_argument("name", metavar="NAME", help="what it is called: a-z, 0-9, - and _")
     create.add_argument("--size", type=units.size, default=1 << 30, metavar="SIZE",
                         help="how much it holds; the host gives the space as it is written (default: 1G)")  # fmt: skip
@@ -68,6 +68,6 @@ def run_rm(args: argparse.Namespace, output: Output) -> int:
             volumes.delete(cache, name, Store(cache).exists)
             removed.append(name)
         except VolumeError as error:
-            output.error(str(error))
+            output.failure(error)
     output.result({"removed": removed}, "\n".join(removed))
     return int(len(removed) < len(args.names))
