@@ -5,7 +5,6 @@ What takes long to import is imported inside, where Ctrl-C is seen to already.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from types import FrameType
 
 FAILED, INTERRUPTED = 1, 130
@@ -56,14 +55,19 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    with _ended_by_signals():
-        args = _understood(sys.argv[1:] if argv is None else argv)
-        if args.version:
-            from importlib.metadata import version
+    args = _understood(sys.argv[1:] if argv is None else argv)
+    if args.version:
+        from importlib.metadata import version
 
-            print(f"microsim {version('pytest-microsim')}")
-            return 0
+        print(f"microsim {version('pytest-microsim')}")
+        return 0
+    # As an exception these end the command so that it leaves nothing behind.
+    before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
         return _run(args)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _understood(argv: Sequence[str]) -> argparse.Namespace:
@@ -82,6 +86,8 @@ def _understood(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _run(args: argparse.Namespace) -> int:
+    import contextlib
+
     from microsim_vm.cli.output import Output
     from microsim_vm.errors import MicrosimError
 
@@ -106,16 +112,5 @@ def _run(args: argparse.Namespace) -> int:
     return status
 
 
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the command as an exception, so that it leaves nothing behind."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
