@@ -173,6 +173,10 @@ def test_exec_of_what_is_not_there_is_an_error(sandbox: str, cli: Cli) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_exec_needs_no_dashes_before_the_command(sandbox: str, cli: Cli) -> None:
+    assert cli("exec", "--cwd", "/tmp", sandbox, "--env", "A=1", "sh", "-c", "echo $PWD $A -n").stdout == "/tmp 1 -n\n"
+
+
 def test_exec_as_json_is_one_document(sandbox: str, cli: Cli) -> None:
     done = cli("exec", sandbox, "--json", "--", "sh", "-c", "echo out; exit 3", status=3)
     document = json.loads(done.stdout)
@@ -248,6 +252,36 @@ def test_a_snapshot_is_saved_listed_forked_and_removed(sandbox: str, cli: Cli) -
     assert cli("rm", child["id"]).stdout.strip() == child["id"]
 
 
+@pytest.mark.parametrize("command", ["snapshot", "export"])
+def test_ctrl_c_leaves_no_saved_snapshot(command: str, sandbox: str, cli: Cli, tmp_path: Path) -> None:
+    cli("exec", sandbox, "--", "true")
+    process = cli.start(command, sandbox, *([str(tmp_path / "file")] if command == "export" else []))
+    assert process.stderr is not None
+    with process:
+        staging = cli.root / "staging"
+        wait_for(lambda: [*staging.glob("saved-*")] or process.poll() is not None, "its beginning")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        said = process.stderr.read()
+    assert "waiting for the snapshot's end, to remove it" in said
+    assert said.endswith("microsim: interrupted\n")
+    assert cli.json("snapshot", "ls") == []
+    assert list(tmp_path.iterdir()) == []
+    child = cli("fork", sandbox).stdout.strip()
+    cli("exec", child, "true")
+    cli("rm", child)
+
+
+def test_the_error_of_an_only_child_has_no_number(sandbox: str, cli: Cli) -> None:
+    cli("pause", sandbox)
+    said = cli("fork", sandbox, status=1).stderr
+    several = cli("fork", sandbox, "-n", "2", status=1).stderr
+    cli("resume", sandbox)
+    assert f"microsim: sandbox {sandbox} is paused\n" in said
+    assert "run microsim resume ID first" in said or f"microsim resume {sandbox}" in said
+    assert f"microsim: child 1: sandbox {sandbox} is paused\n" in several
+
+
 def test_a_running_sandbox_is_forked_into_several(sandbox: str, cli: Cli) -> None:
     cli("exec", sandbox, "--", "sh", "-c", "echo parent > /tmp/who")
     children = cli("fork", sandbox, "-n", "2").stdout.split()
@@ -297,6 +331,17 @@ def test_logs_show_the_console(sandbox: str, cli: Cli) -> None:
     cli("exec", sandbox, "--", "sh", "-c", "echo seen on the console > /dev/console")
     wait_for(lambda: "seen on the console" in cli("logs", sandbox).stdout, "the line")
     assert "seen on the console" in cli.json("logs", sandbox)["console"]
+
+
+def test_logs_say_where_there_are_none_and_what_was_woken(sandbox: str, cli: Cli) -> None:
+    child = cli("fork", sandbox).stdout.strip()
+    done = cli("logs", child)
+    assert done.stdout.strip() == ""
+    assert done.stderr == f"{child} has printed nothing on its console since it was forked\n"
+    cli("hibernate", child)
+    done = cli("logs", child)
+    assert f"{child} was hibernated, and was woken for this\n" in done.stderr
+    cli("rm", child)
 
 
 class Screen:
@@ -384,6 +429,13 @@ def test_rm_removes_those_that_it_can(cli: Cli, sandbox: str) -> None:
     done = cli("rm", "nobody", child, status=1)
     assert "no sandbox 'nobody'" in done.stderr
     assert done.stdout.split() == [child]
+    assert cli("ls", "-q").stdout.split() == [sandbox]
+
+
+def test_rm_wants_more_than_a_letter_or_two(cli: Cli, sandbox: str) -> None:
+    done = cli("rm", sandbox[:4], status=1)
+    assert f"{sandbox[:4]!r} is too short to remove a sandbox by" in done.stderr
+    assert f"{sandbox}: cartpole, running" in done.stderr
     assert cli("ls", "-q").stdout.split() == [sandbox]
 
 
