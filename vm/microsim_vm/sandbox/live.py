@@ -65,6 +65,7 @@ class Live:
         self._last_used = time.monotonic()
         self._copied_at = -1  # ``_asked`` when the fork point was made
         self._copies = 0  # forks made from the fork point
+        self._point_base: FileRecord | None = None  # its memory file, where that is known
         with _changes:
             _here[store.cache.root, record.id] = self
 
@@ -152,11 +153,12 @@ class Live:
                 name or saved.new_id(), self.record.origin, self.record.id, time.time(), owner.boot_id(), {},
                 dict(metadata),
             )  # fmt: skip
+            point = self._new_fork_point(asked)
+            for path in staging.iterdir():  # before it has its name: from then on anybody may delete it
+                os.link(path, point / path.name)
             snapshot = saved.keep(cache, staging, wanted)
             staging.mkdir()  # its owner removes it
-            point = self._new_fork_point(asked)
-            for file in snapshot.files:
-                os.link(saved.folder_of(cache, snapshot.id) / file, point / file)
+            self._point_base = snapshot.files[memory.RAM]
             return snapshot
 
     def link_fork_point(self, folder: Path) -> FileRecord | None:
@@ -176,12 +178,13 @@ class Live:
                 with self.store.cache.staging("fork") as staging:
                     asked = self._copy(staging)
                     point = self._new_fork_point(asked)
+                    self._point_base = self.record.base
                     for path in staging.iterdir():
                         os.rename(path, point / path.name)
             self._share(point)
             for path in point.iterdir():
                 os.link(path, folder / path.name)
-            return self.record.base if (point / memory.PAGES).exists() else None
+            return self._point_base
 
     def hibernate(self) -> None:
         """Write the sandbox to the disk and end its microVM; see :meth:`microsim_vm.Sandbox.hibernate`.
@@ -268,7 +271,7 @@ class Live:
         folder = self.store.folder(self.record.id) / FORK_POINT
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        self._copied_at, self._copies = asked, 0
+        self._copied_at, self._copies, self._point_base = asked, 0, None
         return folder
 
     def _share(self, point: Path) -> None:
@@ -277,6 +280,7 @@ class Live:
         pages = point / memory.PAGES
         if pages.exists() and pages.stat().st_size * self._copies > (point / memory.RAM).stat().st_blocks * 512:
             self._forker.engine.flatten(point)
+            self._point_base = None
 
     def _need_here(self) -> None:
         if self._gone:
