@@ -48,14 +48,25 @@ def controllers(pytester: pytest.Pytester) -> Path:
     return Path(shutil.copytree(REPOSITORY / "example_tests" / "controllers", pytester.path / "controllers"))
 
 
-@pytest.fixture
-def cold_cache(tmp_path: Path) -> Iterator[Path]:
-    """Make a cache in which nothing is warm; the layers that take minutes to build are the user's."""
+@pytest.fixture(scope="session")
+def cache_with_layers() -> Callable[[Path], None]:
+    """Return what makes a cache of its own, with nothing in it but the user's layers that take minutes to build."""
     usual = Cache(Path(CACHE))
+    # Built under the usual cache's own locks: others of this run may want the same layers at this moment.
     bake(load_template(REPOSITORY / "templates" / "cartpole"), usual, locked=False, progress=print)
+
+    def make(root: Path) -> None:
+        root.mkdir(parents=True)
+        for name in SLOW_LAYERS:
+            (root / name).symlink_to(usual.folder(name))
+
+    return make
+
+
+@pytest.fixture
+def cold_cache(tmp_path: Path, cache_with_layers: Callable[[Path], None]) -> Iterator[Path]:
+    """Make a cache in which nothing is warm."""
     root = tmp_path / "cache"
-    root.mkdir()
-    for name in SLOW_LAYERS:
-        (root / name).symlink_to(usual.folder(name))
+    cache_with_layers(root)
     yield root
     shutil.rmtree(root / "snapshots", ignore_errors=True)

@@ -7,14 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from microsim_vm.cache import Cache
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-SLOW_LAYERS = ("bases", "pythons", "wheels", "probes")
 # What needs a terminal, and what fails where something about the machine is not as it should be.
 LEFT_OUT = ("microsim shell", "microsim doctor")
 
@@ -22,12 +20,10 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("cli-documentati
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+def environment(tmp_path: Path, cache_with_layers: Callable[[Path], None]) -> Iterator[dict[str, str]]:
     """Where the examples run: a cache of its own, and the command as it is here."""
     cache, programs = tmp_path / "cache", tmp_path / "bin"
-    cache.mkdir()
-    for name in SLOW_LAYERS:
-        (cache / name).symlink_to(Cache().folder(name))
+    cache_with_layers(cache)
     programs.mkdir()
     for name, module in (("microsim", "microsim_vm"), ("pytest", "pytest")):
         (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')

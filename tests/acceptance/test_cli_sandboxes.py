@@ -20,10 +20,8 @@ from typing import Any
 
 import psutil
 import pytest
-from microsim_vm.cache import Cache
 
 REPOSITORY = Path(__file__).parents[2]
-SLOW_LAYERS = ("bases", "pythons", "wheels", "probes")
 COMMAND = [sys.executable, "-m", "microsim_vm"]
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("cli-sandboxes")]
@@ -72,12 +70,9 @@ class Cli:
 
 
 @pytest.fixture(scope="module")
-def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+def cli(tmp_path_factory: pytest.TempPathFactory, cache_with_layers: Callable[[Path], None]) -> Iterator[Cli]:
     root = tmp_path_factory.mktemp("cli") / "cache"
-    root.mkdir()
-    usual = Cache()
-    for name in SLOW_LAYERS:
-        (root / name).symlink_to(usual.folder(name))
+    cache_with_layers(root)
     command = Cli(root)
     yield command
     command("rm", *(each["id"] for each in command.json("ls")), "none", status=1)

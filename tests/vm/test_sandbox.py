@@ -61,7 +61,9 @@ def child(parent: Sandbox) -> Iterator[Sandbox]:
 
 
 def count(sandbox: Sandbox) -> int:
-    return int(sandbox.filesystem.read("/workspace/count") or b"0")
+    while not (text := sandbox.filesystem.read("/workspace/count")):
+        time.sleep(0.01)  # it is being written at this moment
+    return int(text)
 
 
 def counting(sandbox: Sandbox) -> None:

@@ -89,7 +89,7 @@ def bake(template: Template, cache: Cache, *, locked: bool, progress: Progress) 
         locks.refuse_drift(template.name, old, image.lock)
     elif old != image.lock:
         locks.write(folder, image.lock)
-        progress(f"wrote {folder / locks.FILENAME}: the image is another one than it said")
+        progress(f"wrote {folder / locks.FILENAME}")
     return image
 
 
