@@ -15,6 +15,7 @@ import platformdirs
 
 from microsim_vm import owner
 from microsim_vm.errors import BakeError, NoSpaceError
+from microsim_vm.options import Options
 from microsim_vm.tools import Progress
 
 
@@ -28,6 +29,11 @@ class Cache:
     def __init__(self, root: Path | None = None) -> None:
         default = os.environ.get("MICROSIM_CACHE_DIR") or platformdirs.user_cache_dir("microsim")
         self.root = Path(root or default).absolute()
+
+    @classmethod
+    def of(cls, options: Options | None) -> Cache:
+        """Return the cache that these options name; the user's where there are none."""
+        return cls(options.cache_dir if options is not None else None)
 
     def folder(self, *parts: str) -> Path:
         """Return a folder of the cache, created."""

@@ -86,14 +86,8 @@ def everything(cache: Cache, *, deep: bool, progress: Progress) -> Iterator[Find
         yield _program(program, f"needed for {lost}", required=False)
 
 
-def install_words(programs: list[str]) -> list[str]:
-    """Return the words of the command that installs the packages of these programs."""
-    packages = sorted({tools.PACKAGES[program] for program in programs})
-    return [*([] if os.geteuid() == 0 else ["sudo"]), "apt-get", "install", "--no-install-recommends", *packages]
-
-
 def _missing(name: str, program: str, detail: str, *, required: bool) -> Finding:
-    return Finding(name, "missing", detail, " ".join(install_words([program])), required, program)
+    return Finding(name, "missing", detail, tools.install_command(program), required, program)
 
 
 def _program(program: str, what_for: str, *, required: bool) -> Finding:
@@ -249,5 +243,5 @@ def install(programs: list[str], run: Callable[[list[str]], int]) -> bool:
     Returns:
         Whether the command succeeded.
     """
-    words = install_words(programs)
+    words = tools.install_words(*programs)
     return run([*words[: words.index("install") + 1], "--yes", *words[words.index("install") + 1 :]]) == 0

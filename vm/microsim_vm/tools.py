@@ -33,11 +33,15 @@ PACKAGES = {
 }
 
 
+def install_words(*programs: str) -> list[str]:
+    """Return the words of the command that installs the packages of these programs."""
+    packages = sorted({PACKAGES[program] for program in programs})
+    return [*([] if os.geteuid() == 0 else ["sudo"]), "apt-get", "install", "--no-install-recommends", *packages]
+
+
 def install_command(*programs: str) -> str:
     """Return the exact command that installs the packages of these programs."""
-    sudo = "" if os.geteuid() == 0 else "sudo "
-    packages = " ".join(sorted({PACKAGES[program] for program in programs}))
-    return f"{sudo}apt-get install --no-install-recommends {packages}"
+    return " ".join(install_words(*programs))
 
 
 def need(*programs: str) -> str:

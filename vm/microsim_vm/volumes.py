@@ -53,12 +53,12 @@ class Volume(msgspec.Struct, frozen=True):
             VolumeError: The name is taken or unusable, the size is, or mkfs failed.
             MissingToolError: mkfs.ext4 is not installed.
         """
-        return create(_cache(options), name, size_mib)
+        return create(Cache.of(options), name, size_mib)
 
     @classmethod
     def list(cls, options: Options | None = None) -> Volumes:
         """Return all volumes, by name."""
-        return listed(_cache(options))
+        return listed(Cache.of(options))
 
     @classmethod
     def get(cls, name: str, options: Options | None = None) -> Volume:
@@ -67,7 +67,7 @@ class Volume(msgspec.Struct, frozen=True):
         Raises:
             VolumeError: There is none of this name.
         """
-        return get(_cache(options), name)
+        return get(Cache.of(options), name)
 
     def delete(self, options: Options | None = None) -> None:
         """Delete it and all that is in it.
@@ -78,7 +78,7 @@ class Volume(msgspec.Struct, frozen=True):
         """
         from microsim_vm.sandbox.store import Store
 
-        cache = _cache(options)
+        cache = Cache.of(options)
         delete(cache, self.name, Store(cache).exists)
 
 
@@ -103,10 +103,6 @@ class Wanted(Protocol):
 
 # Inside the class ``list`` is the method.
 Volumes = list[Volume]
-
-
-def _cache(options: Options | None) -> Cache:
-    return Cache(options.cache_dir if options is not None else None)
 
 
 def create(cache: Cache, name: str, size_mib: int) -> Volume:

@@ -128,7 +128,7 @@ def known_engine(options: Options) -> str | None:
 
     Nothing is probed, started or written for it.
     """
-    return select.recall(options.asked, Cache(options.cache_dir))
+    return select.recall(options.asked, Cache.of(options))
 
 
 def warm(template: Template, options: Options, progress: Progress) -> WarmWorld:
@@ -147,7 +147,7 @@ def warm(template: Template, options: Options, progress: Progress) -> WarmWorld:
         MissingToolError: A program is not installed; the hint is the install command.
     """
     select.check(options.engine, options.accel, options.isolation)
-    cache = Cache(options.cache_dir)
+    cache = Cache.of(options)
     for line in reaper.reap(cache):
         progress(f"removed what a dead process had left: {line}")
     image = bake.bake(template, cache, locked=options.locked, progress=progress)

@@ -50,12 +50,12 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _text(findings: list[Finding], works: bool) -> str:
-    from microsim_vm import probes
+    from microsim_vm import tools
 
     rows = [(each.name, _state(each), each.detail) for each in findings]
     parts = [table(("WHAT", "STATE", "DETAIL"), rows)]
     missing = [each.program for each in findings if each.program]
-    fixes = [shlex.join(probes.install_words(missing))] if missing else []
+    fixes = [tools.install_command(*missing)] if missing else []
     fixes += [each.fix for each in findings if each.fix and not each.program]
     if fixes:
         parts += ["", "To mend it:", *(f"  {fix}" for fix in fixes)]

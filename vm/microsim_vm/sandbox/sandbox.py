@@ -126,7 +126,7 @@ class Sandbox(Guest, Facts):
         """
         options = options or Options()
         progress = progress or _silent
-        store = Store(Cache(options.cache_dir))
+        store = Store(Cache.of(options))
         mounts = arguments.mounts(volumes)
         shape = arguments.shape(vcpus=vcpus, memory_mib=memory_mib)
         settings = arguments.life(
@@ -155,7 +155,7 @@ class Sandbox(Guest, Facts):
     @classmethod
     def list(cls, options: Options | None = None) -> Sandboxes:
         """Return all sandboxes of this user's cache, oldest first; what dead processes left is removed first."""
-        store = Store(Cache((options or Options()).cache_dir))
+        store = Store(Cache.of(options))
         reaper.reap(store.cache)
         return [cls(store, record) for record in store.records()]
 
@@ -166,7 +166,7 @@ class Sandbox(Guest, Facts):
         Raises:
             SandboxNotFoundError: There is none; the message lists those that there are.
         """
-        store = Store(Cache((options or Options()).cache_dir))
+        store = Store(Cache.of(options))
         reaper.reap(store.cache)
         return cls(store, store.find(id))
 

@@ -49,7 +49,7 @@ class SavedSnapshot(msgspec.Struct, frozen=True):
     @classmethod
     def list(cls, options: Options | None = None) -> SavedSnapshots:
         """Return all saved snapshots, oldest first."""
-        return listed(_cache(options))
+        return listed(Cache.of(options))
 
     @classmethod
     def get(cls, id: str, options: Options | None = None) -> SavedSnapshot:
@@ -58,7 +58,7 @@ class SavedSnapshot(msgspec.Struct, frozen=True):
         Raises:
             SnapshotError: There is none of this id, or a file of it is damaged.
         """
-        return get(_cache(options), id)
+        return get(Cache.of(options), id)
 
     def delete(self, options: Options | None = None) -> None:
         """Delete it; sandboxes forked from it keep what they use.
@@ -66,15 +66,11 @@ class SavedSnapshot(msgspec.Struct, frozen=True):
         Raises:
             SnapshotError: It is gone already.
         """
-        delete(_cache(options), self.id)
+        delete(Cache.of(options), self.id)
 
 
 # Inside the class ``list`` is the method.
 SavedSnapshots = list[SavedSnapshot]
-
-
-def _cache(options: Options | None) -> Cache:
-    return Cache(options.cache_dir if options is not None else None)
 
 
 def seal(folder: Path, known: Mapping[str, FileRecord] = MappingProxyType({})) -> dict[str, FileRecord]:
