@@ -19,7 +19,7 @@ from .seeds import parse_seeds
 if TYPE_CHECKING:
     from microsim_vm.options import Options
 
-ENGINES = ("auto", "qemu")
+ENGINES = ("auto", "qemu", "gvisor")
 ACCELS = ("auto", "kvm", "tcg")
 ISOLATIONS = ("hardware", "sandbox", "emulated")
 

@@ -10,6 +10,7 @@ say() { echo "setup: $*"; }
 missing=
 need() { command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || missing="$missing $2"; }
 need qemu-system-x86_64 qemu-system-x86
+need runsc runsc
 need mmdebstrap mmdebstrap
 need mkfs.erofs erofs-utils
 need mkfs.ext4 e2fsprogs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -15,6 +16,8 @@ from microsim_vm.errors import MemoryBudgetError
 from microsim_vm.owner import Process
 
 HERE = Pool(1000, None)
+ENGINE_MIB = 96
+admitted = functools.partial(admission.admitted, overhead_mib=ENGINE_MIB)
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +38,9 @@ def records() -> list[runtime.GuestRecord]:
 
 @pytest.mark.usefixtures("budget")
 def test_a_promise_holds_for_the_block_and_covers_the_engine_too() -> None:
-    with admission.admitted(300, "one") as (file, record):
+    with admitted(300, "one") as (file, record):
         assert records() == [record]
-        assert record.memory_mib == 300 + admission.ENGINE_MIB
+        assert record.memory_mib == 300 + ENGINE_MIB
         assert record.owner == Process.current()
         assert file.exists()
     assert records() == []
@@ -45,7 +48,7 @@ def test_a_promise_holds_for_the_block_and_covers_the_engine_too() -> None:
 
 @pytest.mark.usefixtures("budget")
 def test_a_promise_ends_with_an_exception_too() -> None:
-    with pytest.raises(KeyError), admission.admitted(300, "one"):
+    with pytest.raises(KeyError), admitted(300, "one"):
         raise KeyError
     assert records() == []
 
@@ -55,10 +58,10 @@ def test_a_guest_waits_until_another_one_is_gone() -> None:
     order: list[str] = []
 
     def second() -> None:
-        with admission.admitted(600, "second", wait_s=10):
+        with admitted(600, "second", wait_s=10):
             order.append("second starts")
 
-    with admission.admitted(600, "first"):
+    with admitted(600, "first"):
         thread = threading.Thread(target=second)
         thread.start()
         time.sleep(0.3)
@@ -74,7 +77,7 @@ def test_five_hundred_at_once_take_turns() -> None:
 
     def guest(number: int) -> None:
         nonlocal most
-        with admission.admitted(150, f"guest {number}", wait_s=60):
+        with admitted(150, f"guest {number}", wait_s=60):
             most = max(most, len(records()))
             time.sleep(0.002)
         done.append(number)
@@ -85,17 +88,17 @@ def test_five_hundred_at_once_take_turns() -> None:
     for thread in threads:
         thread.join()
     assert sorted(done) == list(range(500))
-    assert 2 <= most <= 1000 // (150 + admission.ENGINE_MIB)
+    assert 2 <= most <= 1000 // (150 + ENGINE_MIB)
 
 
 @pytest.mark.usefixtures("budget")
 def test_waiting_in_vain_is_an_error_that_names_the_live_guests() -> None:
     started = time.monotonic()
     with (
-        admission.admitted(300, "warehouse seed 3"),
-        admission.admitted(300, "warehouse seed 12"),
+        admitted(300, "warehouse seed 3"),
+        admitted(300, "warehouse seed 12"),
         pytest.raises(MemoryBudgetError) as caught,
-        admission.admitted(300, "warehouse seed 13", wait_s=0.2),
+        admitted(300, "warehouse seed 13", wait_s=0.2),
     ):
         pass
     assert time.monotonic() - started < 5
@@ -112,7 +115,7 @@ def test_what_can_never_fit_is_refused_at_once_and_leaves_no_record() -> None:
     started = time.monotonic()
     with (
         pytest.raises(MemoryBudgetError, match=r"needs 1096 MiB, the budget is 1000 MiB"),
-        admission.admitted(1000, "x"),
+        admitted(1000, "x"),
     ):
         pass
     assert time.monotonic() - started < 1
@@ -123,7 +126,7 @@ def test_what_can_never_fit_is_refused_at_once_and_leaves_no_record() -> None:
 def test_the_dead_hold_no_memory() -> None:
     with runtime.locked() as path:
         runtime.new_record(path, runtime.GuestRecord(Process(2**22 + 1, 5, owner.boot_id()), 900, "left behind"))
-    with admission.admitted(600, "one", wait_s=0):
+    with admitted(600, "one", wait_s=0):
         pass
 
 
@@ -131,12 +134,12 @@ def test_a_full_group_does_not_hold_up_a_guest_outside_it(monkeypatch: pytest.Mo
     inner, outer = Pool(500, tmp_path / "a"), Pool(5000, None)
     monkeypatch.setattr(admission, "_groups", lambda pid: [tmp_path / "b"])
     monkeypatch.setattr(admission, "pools", lambda: [outer])
-    with admission.admitted(400, "outside the group"):
+    with admitted(400, "outside the group"):
         monkeypatch.setattr(admission, "pools", lambda: [outer, inner])
-        with admission.admitted(400, "inside the group", wait_s=0):
+        with admitted(400, "inside the group", wait_s=0):
             pass
         monkeypatch.setattr(admission, "_groups", lambda pid: [tmp_path / "a"])
-        with pytest.raises(MemoryBudgetError, match="hold 496 of 500 MiB"), admission.admitted(1, "x", wait_s=0):
+        with pytest.raises(MemoryBudgetError, match="hold 496 of 500 MiB"), admitted(1, "x", wait_s=0):
             pass
 
 

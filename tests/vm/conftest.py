@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -22,14 +23,24 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return search_path([copies], REPOSITORY)
 
 
+@pytest.fixture(scope="session", params=["qemu", "gvisor"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each engine in turn: whatever uses this, or a world, is a part of the contract that all of them keep."""
+    name: str = request.param
+    if name == "gvisor" and (shutil.which("runsc") is None or os.geteuid() != 0):
+        pytest.skip("gVisor's guests need runsc, and root")
+    return name
+
+
 @pytest.fixture(scope="session")
-def warmed(templates: list[Path]) -> Warmed:
+def warmed(templates: list[Path], engine: str) -> Warmed:
     """Return a function that gives a template's warmed world, made at the first call."""
     worlds: dict[str, WarmWorld] = {}
 
     def get(name: str) -> WarmWorld:
         if name not in worlds:
-            worlds[name] = warm(find_template(name, templates), Options(), lambda line: print(f"[{name}] {line}"))
+            found = find_template(name, templates)
+            worlds[name] = warm(found, Options(engine=engine), lambda line: print(f"[{name}] {line}"))
         return worlds[name]
 
     return get

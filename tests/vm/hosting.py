@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import shutil
@@ -32,7 +33,7 @@ TEMPLATES = FOLDER / "host_templates"
 Warmed = Callable[[str], WarmWorld]
 """What the fixture ``warmed`` is: from a world's name to the warm world."""
 
-# How every script of these tests begins: its arguments are a template's file and a cache.
+# How every script of these tests begins: its arguments are a template's file, a cache and an engine.
 PRELUDE = """
 import os, sys, threading, time
 from pathlib import Path
@@ -45,7 +46,7 @@ def say(*words):
     print(*words, flush=True)
 
 template = load_template(Path(sys.argv[1]))
-options = Options(cache_dir=Path(sys.argv[2]))
+options = Options(cache_dir=Path(sys.argv[2]), engine=sys.argv[3])
 """
 
 # And how those go on that use sandboxes; ``stop`` lets them stand still at a point, to be killed there.
@@ -97,16 +98,17 @@ def fresh_cache(root: Path, *shared: str) -> Cache:
 class Place:
     """A template and a cache that only these tests use, so that all that is in it is theirs."""
 
-    def __init__(self, template: Template, cache: Cache) -> None:
+    def __init__(self, template: Template, cache: Cache, engine: str) -> None:
         self.template = template
         self.cache = cache
-        self.options = Options(cache_dir=cache.root)
+        self.engine = engine
+        self.options = Options(cache_dir=cache.root, engine=engine)
         self.store = Store(cache)
 
     @property
-    def arguments(self) -> tuple[Path, Path]:
+    def arguments(self) -> tuple[Path, Path, str]:
         """What every script takes."""
-        return self.template.path, self.cache.root
+        return self.template.path, self.cache.root, self.engine
 
     def create(self, **settings: Any) -> Sandbox:
         """Make a sandbox in this process."""
@@ -128,8 +130,22 @@ class Place:
 
 
 def guests_of(root: Path) -> list[int]:
-    """Return the QEMU processes that run from a cache."""
-    return _running(lambda words: "qemu" in words[0] and any(str(root) in word for word in words))
+    """Return the processes of engines that run guests from a cache, one per guest."""
+    return _running(lambda words: _is_qemu(words, root) or _is_runsc(words, root))
+
+
+def _is_qemu(words: list[str], root: Path) -> bool:
+    return "qemu" in words[0] and any(str(root) in word for word in words)
+
+
+def _is_runsc(words: list[str], root: Path) -> bool:
+    """Tell it by the root folder of the bundle that it was started with."""
+    if not words[0].endswith("/runsc") or not {"run", "restore"} & set(words) or "--bundle" not in words:
+        return False
+    bundle = Path(words[words.index("--bundle") + 1])
+    with contextlib.suppress(OSError, ValueError):  # it is being removed
+        return str(json.loads((bundle / "config.json").read_text())["root"]["path"]).startswith(f"{root}/")
+    return False
 
 
 def keepers_of(root: Path) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import uuid
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from microsim_vm.world import WarmWorld, warm
 pytestmark = pytest.mark.timeout(180)
 
 LIMIT = 1 << 30
+ENGINE_MIB = 96
+admitted = functools.partial(admission.admitted, overhead_mib=ENGINE_MIB)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +123,7 @@ def test_a_guest_that_can_never_fit_is_refused_at_once(tmp_path: Path) -> None:
     template = plain(tmp_path, ("memory_mib: 160", f"memory_mib: {memory}"))
     cache = fresh_cache(tmp_path / "cache")
     lines: list[str] = []
-    with pytest.raises(MemoryBudgetError, match=f"a guest of {memory} MiB needs {memory + admission.ENGINE_MIB} MiB"):
+    with pytest.raises(MemoryBudgetError, match=f"a guest of {memory} MiB needs {memory + ENGINE_MIB} MiB"):
         warm(template, Options(cache_dir=cache.root), lines.append)
     assert not [line for line in lines if "booting qemu" in line]
     assert list(cache.folder("staging").iterdir()) == []
@@ -132,11 +135,11 @@ def test_a_full_budget_is_an_error_that_names_the_live_guests(
     # A runtime folder of its own: filling the real one would hold up everybody else on this machine.
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with world.fork(5):
-        rest = admission.budget_mib() - 3 * admission.ENGINE_MIB - 256
+        rest = admission.budget_mib() - 3 * ENGINE_MIB - 256
         with (
-            admission.admitted(rest, "a very large guest"),
+            admitted(rest, "a very large guest"),
             pytest.raises(MemoryBudgetError) as caught,
-            admission.admitted(256, "one too many", wait_s=0.2),
+            admitted(256, "one too many", wait_s=0.2),
         ):
             pass
     assert "2 live guests hold" in caught.value.what
@@ -145,5 +148,5 @@ def test_a_full_budget_is_an_error_that_names_the_live_guests(
         f"a very large guest (process {os.getpid()})",
         f"plain seed 5 (process {os.getpid()})",
     ]
-    with admission.admitted(256, "now there is room", wait_s=0.2):
+    with admitted(256, "now there is room", wait_s=0.2):
         pass

@@ -1,7 +1,6 @@
 """The agent: the guest's end of the channel. Routes requests, runs commands, adopts a fork."""
 
 import itertools
-import os
 import platform
 import socket
 import subprocess
@@ -10,20 +9,9 @@ import threading
 import traceback
 from typing import Any, Callable, Dict, List, Tuple
 
-from microsim_guest import commands, config, files, hostlink, jobs, kernel, localsocket, terminal, wire
+from microsim_guest import channel, commands, config, files, hostlink, jobs, kernel, localsocket, terminal, wire
 
-PORT_NAME = "microsim.agent"
 Answer = Tuple[Dict[str, Any], List[bytes]]
-
-
-def open_port() -> int:
-    """Open the virtio-serial port by its name; numbers change with the machine's other devices."""
-    root = "/sys/class/virtio-ports"
-    for entry in sorted(os.listdir(root)):
-        with open(os.path.join(root, entry, "name")) as file:
-            if file.read().strip() == PORT_NAME:
-                return os.open("/dev/" + entry, os.O_RDWR | os.O_CLOEXEC)
-    raise FileNotFoundError("no virtio-serial port is called {}".format(PORT_NAME))
 
 
 class Peer:
@@ -247,7 +235,7 @@ class Agent:
 
 def main() -> None:
     """Open the port and serve."""
-    agent = Agent(hostlink.HostLink(open_port()))
+    agent = Agent(hostlink.HostLink(channel.open_port()))
     print("microsim: agent ready", flush=True)
     agent.serve()
 

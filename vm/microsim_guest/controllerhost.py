@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from microsim_guest import capture, codec, config, controller, kernel, randomness, wire
+from microsim_guest import capture, codec, config, controller, groups, kernel, randomness, wire
 
 CONTROLLER_UID = 10001
 WORKSPACE = "/workspace/controller"
@@ -28,7 +28,7 @@ class Child:
     """
 
     def __init__(self, env: Dict[str, str]) -> None:
-        self._group = kernel.ControlGroup("controller")
+        self._group = groups.create("controller")
         self._out, out = os.pipe()
         self._err, err = os.pipe()
         self._sock, theirs = socket.socketpair()

@@ -4,33 +4,35 @@ import contextlib
 import os
 import sys
 
-from microsim_guest import kernel
+from microsim_guest import channel, groups, gvisor, kernel
 
 PYTHON = "/opt/venv/bin/python3"
 
 
 def prepare() -> None:
     """Mount the kernel's file systems and bring the network's loopback up before any user code."""
-    kernel.mount("proc", "/proc", "proc")
-    kernel.mount("sysfs", "/sys", "sysfs")
-    kernel.mount("devpts", "/dev/pts", "devpts")
-    kernel.mount("tmpfs", "/dev/shm", "tmpfs", data="mode=1777")
-    kernel.mount("tmpfs", "/run", "tmpfs", data="mode=755")
-    kernel.mount("cgroup2", kernel.CGROUP_ROOT, "cgroup2")
-    with open(os.path.join(kernel.CGROUP_ROOT, "cgroup.subtree_control"), "w") as file:
-        file.write("+memory +pids")
-    kernel.loopback_up()
-    os.symlink("/proc/self/fd", "/dev/fd")
+    if kernel.is_gvisor():  # which has done most of it
+        channel.keep()
+        gvisor.stand_in_for_coreutils()
+    else:
+        kernel.mount("proc", "/proc", "proc")
+        kernel.mount("sysfs", "/sys", "sysfs")
+        kernel.mount("devpts", "/dev/pts", "devpts")
+        kernel.mount("tmpfs", "/dev/shm", "tmpfs", data="mode=1777")
+        kernel.mount("tmpfs", "/run", "tmpfs", data="mode=755")
+        kernel.loopback_up()
+        os.symlink("/proc/self/fd", "/dev/fd")
+    groups.mount()
     os.makedirs("/workspace", exist_ok=True)
 
 
 def farewell() -> None:
     """Tell the host that nobody will answer it any more, and end the guest; its console can still be read."""
     print("microsim: the agent is gone, and the guest with it", file=sys.stderr, flush=True)
-    from microsim_guest import agent, wire  # too much to keep in memory for this alone
+    from microsim_guest import wire  # too much to keep in memory for this alone
 
     with contextlib.suppress(OSError):
-        wire.FdLink(agent.open_port()).send({"gone": True})
+        wire.FdLink(channel.open_port()).send({"gone": True})
     kernel.restart()
 
 

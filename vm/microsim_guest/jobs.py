@@ -11,13 +11,14 @@ import threading
 import time
 from typing import Deque, Dict, List
 
-from microsim_guest import kernel, wire
+from microsim_guest import controlgroup, groups, kernel, wire
 
 # Bounds of all jobs together, so that a fork bomb leaves the agent and the world memory, and time, to live on.
 GROUP = "jobs"
 WINDOW = 4 << 20  # bytes of output sent to the host and not yet confirmed; beyond that the command has to wait
 RESERVED_BYTES = 48 << 20
 BYTES_PER_PROCESS = 1 << 20  # as many processes and threads as the guest has MiB
+LOOK_MS = 250  # between two looks at a group in the background whose kernel says nothing when it is empty
 PAUSE_S = 0.01  # between two looks at what the background prints: a flood of it must not cost the world its time
 
 _lock = threading.Lock()
@@ -28,16 +29,12 @@ _overtaking: Deque[str] = collections.deque(maxlen=64)
 
 def prepare() -> None:
     """Make the group that all jobs are in; before the first one."""
-    group = kernel.ControlGroup(GROUP, memory_max=max(_memory() - RESERVED_BYTES, RESERVED_BYTES))
+    group = groups.create(GROUP, memory_max=max(kernel.memory_bytes() - RESERVED_BYTES, RESERVED_BYTES))
     group.delegate()
 
 
-def _memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def _max_processes() -> int:
-    return _memory() // BYTES_PER_PROCESS
+    return kernel.memory_bytes() // BYTES_PER_PROCESS
 
 
 class Job:
@@ -60,7 +57,7 @@ class Job:
         with _lock:
             if token in _running:
                 raise ValueError("a command called {} is running".format(token))
-            self._group = kernel.ControlGroup(GROUP + "/exec-" + token, pids_max=_max_processes())
+            self._group = groups.create(GROUP + "/exec-" + token, pids_max=_max_processes())
             _running[token] = self
             self._cancelled = token in _overtaking
 
@@ -97,7 +94,11 @@ class Job:
     def limits_hit(self) -> List[str]:
         """Return which limits it ran into: "processes", or "memory" (the guest's own)."""
         events = self._group.events()
-        return [name for name, count in (("processes", "pids.max"), ("memory", "memory.oom_kill")) if events[count]]
+        return [
+            name
+            for name, event in (("processes", controlgroup.PIDS_MAX), ("memory", controlgroup.OOM_KILL))
+            if events[event]
+        ]
 
     def end(self, pipes: List[int]) -> None:
         """Give the job up: its main process has ended. What it left in the background runs on.
@@ -108,32 +109,27 @@ class Job:
         """
         with _lock:
             del _running[self._token]
-        if pipes or not self._removed():
+        if pipes or not self._group.remove():
             threading.Thread(target=self._look_after, args=(pipes,), daemon=True).start()
 
-    def _removed(self) -> bool:
-        try:
-            os.rmdir(self._group.path)
-        except OSError:
-            return False
-        return True
-
     def _look_after(self, pipes: List[int]) -> None:
-        events = os.open(os.path.join(self._group.path, "cgroup.events"), os.O_RDONLY | os.O_CLOEXEC)
+        notice = self._group.notice()
         poll = select.poll()
-        poll.register(events, select.POLLPRI)
+        if notice is not None:
+            poll.register(notice, select.POLLPRI)
         for fd in pipes:
             poll.register(fd, select.POLLIN)
         waiting = set(pipes)
-        while b"populated 1" in os.pread(events, 4096, 0) or waiting:
-            for fd, _ in poll.poll():
+        while self._group.populated() or waiting:
+            for fd, _ in poll.poll(None if notice is not None else LOOK_MS):
                 if fd in waiting and not _read_some(fd):
                     poll.unregister(fd)
                     waiting.remove(fd)
                     os.close(fd)
             time.sleep(PAUSE_S)
-        os.close(events)
-        while not self._removed():  # the last of its processes is still being taken down
+        if notice is not None:
+            os.close(notice)
+        while not self._group.remove():  # the last of its processes is still being taken down
             time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""The guest kernel's own knobs: entropy, wall clock, host name, loopback, mounts, control groups."""
+"""The guest kernel's own knobs: entropy, wall clock, loopback, mounts, privileges."""
 
 import ctypes
 import fcntl
@@ -6,7 +6,6 @@ import os
 import socket
 import struct
 import time
-from typing import Dict
 
 RNDADDENTROPY = 0x40085203
 RNDRESEEDCRNG = 0x5207
@@ -14,7 +13,6 @@ SIOCSIFFLAGS = 0x8914
 SIOCADDRT = 0x890B
 IFF_UP, IFF_LOOPBACK, IFF_RUNNING, IFF_MULTICAST = 0x1, 0x8, 0x40, 0x1000
 RTF_UP = 0x1
-CGROUP_ROOT = "/sys/fs/cgroup"
 PR_SET_NO_NEW_PRIVS = 38
 MS_RDONLY = 1
 RB_AUTOBOOT = 0x01234567
@@ -23,14 +21,28 @@ RB_AUTOBOOT = 0x01234567
 OOM_USER, OOM_WORLD, OOM_AGENT = 500, -500, -1000
 
 
+def is_gvisor() -> bool:
+    """Tell whether this guest's kernel is gVisor's; asked of what the engine started, and of nothing it has left."""
+    return os.environ.get("MICROSIM_KERNEL") == "gvisor"
+
+
+def memory_bytes() -> int:
+    """Return this guest's memory; a kernel that has not memory of its own is told how much it may use."""
+    told = os.environ.get("MICROSIM_MEMORY_MIB")
+    return int(told) << 20 if told else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def add_entropy(data: bytes) -> None:
     """Credit host entropy to the kernel and reseed its generator at once.
 
-    A fork's kernel repeats its parent's random bytes until its generator is reseeded.
+    A fork's kernel repeats its parent's random bytes until its generator is reseeded. gVisor's has no generator: it
+    takes what it gives from the host's, so that there is nothing to reseed.
 
     Raises:
         OSError: The kernel refused; the fork must not be used.
     """
+    if is_gvisor():
+        return
     fd = os.open("/dev/urandom", os.O_WRONLY)
     try:
         fcntl.ioctl(fd, RNDADDENTROPY, struct.pack("ii", len(data) * 8, len(data)) + data)
@@ -40,7 +52,9 @@ def add_entropy(data: bytes) -> None:
 
 
 def set_wall_clock(wall_ns: int) -> None:
-    """Set CLOCK_REALTIME; the monotonic clock continues from the snapshot."""
+    """Set CLOCK_REALTIME; the monotonic clock continues from the snapshot. On gVisor both are the host's."""
+    if is_gvisor():
+        return
     time.clock_settime_ns(time.CLOCK_REALTIME, wall_ns)
 
 
@@ -120,56 +134,3 @@ def forbid_new_privileges() -> None:
 def restart() -> None:
     """End the guest: its engine holds it rather than restart it."""
     ctypes.CDLL(None).reboot(RB_AUTOBOOT)
-
-
-class ControlGroup:
-    """A cgroup v2 that holds one command and all its descendants, however they detach themselves."""
-
-    def __init__(self, name: str, **limits: int) -> None:
-        self.path = os.path.join(CGROUP_ROOT, name)
-        os.makedirs(self.path, exist_ok=True)
-        self.limit(**limits)
-
-    def limit(self, **limits: int) -> None:
-        """Set limits: ``pids_max`` (processes and threads), ``memory_max`` (bytes)."""
-        for key, value in limits.items():
-            self._write(key.replace("_", "."), str(value))
-
-    def delegate(self) -> None:
-        """Let groups inside this one have limits of their own."""
-        self._write("cgroup.subtree_control", "+memory +pids")
-
-    def _write(self, name: str, value: str) -> None:
-        with open(os.path.join(self.path, name), "w") as file:
-            file.write(value)
-
-    def enter(self) -> None:
-        """Move the calling process in, and let it be the first to go when memory runs out."""
-        set_oom_score(OOM_USER)
-        self._write("cgroup.procs", "0")
-
-    def kill(self) -> None:
-        """Kill every member with SIGKILL."""
-        self._write("cgroup.kill", "1")
-
-    def events(self) -> Dict[str, int]:
-        """Return how often limits were hit: ``memory.oom_kill`` and ``pids.max``."""
-        counts = {}
-        for name, counter in (("memory.events", "oom_kill"), ("pids.events", "max")):
-            with open(os.path.join(self.path, name)) as file:
-                values = dict(line.split() for line in file)
-            counts["{}.{}".format(name.partition(".")[0], counter)] = int(values[counter])
-        return counts
-
-    def close(self, timeout: float = 30.0) -> None:
-        """Kill what is left and remove the group."""
-        self.kill()
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                os.rmdir(self.path)
-                return
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.005)

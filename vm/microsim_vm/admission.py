@@ -15,7 +15,6 @@ import psutil
 from microsim_vm import owner, runtime
 from microsim_vm.errors import MemoryBudgetError
 
-ENGINE_MIB = 96  # what the engine's own process uses beside the guest's memory
 CGROUPS = Path("/sys/fs/cgroup")
 SHARE = 0.85  # of the machine's (or the control group's) memory; the rest is for everything else
 WAIT_S = 600.0
@@ -82,10 +81,13 @@ def budget_mib() -> int:
 
 
 @contextlib.contextmanager
-def admitted(memory_mib: int, label: str, *, wait_s: float = WAIT_S) -> Iterator[tuple[Path, runtime.GuestRecord]]:
+def admitted(
+    memory_mib: int, label: str, *, overhead_mib: int, wait_s: float = WAIT_S
+) -> Iterator[tuple[Path, runtime.GuestRecord]]:
     """Wait until a guest of this size fits beside those that live, then hold its record.
 
-    The promise is the worst case, all of the guest's memory: a fork shares most of it, but may dirty it all.
+    The promise is the worst case, all of the guest's memory and what its engine needs for itself: a fork that shares
+    most of it may dirty it all.
 
     Yields:
         The record and its file, for :func:`microsim_vm.runtime.started`.
@@ -93,7 +95,7 @@ def admitted(memory_mib: int, label: str, *, wait_s: float = WAIT_S) -> Iterator
     Raises:
         MemoryBudgetError: It can never fit, or nothing was freed within ``wait_s``.
     """
-    need = memory_mib + ENGINE_MIB
+    need = memory_mib + overhead_mib
     shared = pools()
     smallest = min(shared, key=lambda pool: pool.budget_mib)
     if need > smallest.budget_mib:

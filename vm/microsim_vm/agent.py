@@ -121,7 +121,10 @@ class AgentClient:
         self._send_lock = threading.RLock()
         self._unsent = bytearray()
         self._closed = False
-        threading.Thread(target=self._read, name="microsim-agent-reader", daemon=True).start()
+        self._quiet = False  # the guest is being copied: the end of its channel need not be its own
+        self._reading = True
+        self._ends = threading.Lock()
+        self._start_reading()
 
     def call(
         self,
@@ -200,9 +203,11 @@ class AgentClient:
                     cause="a file system in it is frozen or broken, or the guest hangs",
                     hint="it runs on; see what it is busy with, and try again", details=error.details,
                 ) from error  # fmt: skip
+            self._quiet = True
             try:
                 yield
             finally:
+                self._go_on()
                 with contextlib.suppress(AgentError):  # it may have been ended meanwhile
                     self.call("resume", timeout_s=LOOK_S * 5)
         finally:
@@ -265,8 +270,22 @@ class AgentClient:
             what, cause="the guest hangs, or the machine is overloaded", details=self._console_tail()
         )
 
-    def _read(self) -> None:
-        link = wire.SocketLink(self._channel)
+    def _start_reading(self) -> None:
+        threading.Thread(target=self._read, args=(self._channel,), name="microsim-agent-reader", daemon=True).start()
+
+    def _go_on(self) -> None:
+        """Take the channel that the guest has after the copy: an engine may have had to start it anew."""
+        with self._ends:
+            self._quiet = False
+            if self._vm.channel is not self._channel:
+                self._channel.close()
+                self._channel, self._reading = self._vm.channel, True
+                self._start_reading()
+            elif not self._reading:
+                self._end()
+
+    def _read(self, channel: socket.socket) -> None:
+        link = wire.SocketLink(channel)
         try:
             while True:
                 frame = link.receive()
@@ -277,6 +296,12 @@ class AgentClient:
                     answers.put(frame)
         except (wire.LinkClosed, wire.ProtocolError, OSError):
             pass
+        with self._ends:
+            self._reading = False
+            if not self._quiet:
+                self._end()
+
+    def _end(self) -> None:
         self._closed = True
         for waiting in list(self._waiting.values()):
             waiting.put(None)

@@ -25,7 +25,7 @@ import zstandard
 
 from microsim_vm import digests, owner
 from microsim_vm.cache import Cache, need_space
-from microsim_vm.engines import memory, qemu, select
+from microsim_vm.engines import select
 from microsim_vm.errors import ArchiveError, SnapshotError
 from microsim_vm.sandbox import saved
 from microsim_vm.sandbox.origin import Origin
@@ -35,7 +35,6 @@ from microsim_vm.tools import Progress
 FORMAT = "microsim snapshot 1"
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 1 << 20
-MAX_STATE = 1 << 30
 LEVEL = 3
 BLOCK = tarfile.BLOCKSIZE
 PIECE = 1 << 16
@@ -229,11 +228,13 @@ def _manifest(reader: _Reader) -> Manifest:
     except (msgspec.DecodeError, ValueError) as error:
         raise ArchiveError("its manifest cannot be read", cause=str(error)) from None
     origin, files = manifest.snapshot.origin, manifest.snapshot.files
+    engine = select.of(origin.engine)
+    largest = engine.largest(origin.machine.memory_mib)
     problem = ""
     wanted = [*(f"guest/{name}" for name in sorted(files)), *(f"image/{name}" for name in origin.files)]
     if manifest.format != FORMAT:
         problem = f"its format is {manifest.format!r}, not {FORMAT!r}"
-    elif not {memory.RAM, qemu.STATE} <= files.keys() <= {memory.RAM, memory.PAGES, qemu.STATE}:
+    elif not set(engine.snapshot_files) <= files.keys() <= largest.keys():
         problem = f"a saved guest has other files than {', '.join(sorted(files))}"
     elif not all(PLACE.fullmatch(name) for name in origin.files):
         problem = "a file of its image lies where no image has one"
@@ -244,11 +245,12 @@ def _manifest(reader: _Reader) -> Manifest:
     elif not all(SHA256.fullmatch(member.sha256) and member.size >= 0 for member in manifest.members):
         problem = "a size or hash is none"
     else:
-        ram = origin.machine.memory_mib << 20
-        limits = {f"guest/{memory.RAM}": ram, f"guest/{memory.PAGES}": 2 * ram, f"guest/{qemu.STATE}": MAX_STATE}
-        large = [member.name for member in manifest.members if member.size > limits.get(member.name, member.size)]
-        if large or files[memory.RAM].size != ram:
-            problem = f"the sizes of {', '.join(large) or memory.RAM} do not fit a guest of {ram >> 20} MiB"
+        limits = {f"guest/{name}": size for name, size in largest.items()}
+        wrong = [member.name for member in manifest.members if member.size > limits.get(member.name, member.size)]
+        if engine.memory_file is not None and files[engine.memory_file].size != largest[engine.memory_file]:
+            wrong.append(engine.memory_file)
+        if wrong:
+            problem = f"the sizes of {', '.join(wrong)} do not fit a guest of {origin.machine.memory_mib} MiB"
     if problem:
         raise ArchiveError(problem)
     return manifest

@@ -86,6 +86,10 @@ class EngineUnavailableError(EngineError):
     """The engine or accelerator that was asked for does not work on this machine."""
 
 
+class UnsupportedByEngineError(EngineError):
+    """The engine cannot do what was asked for; the cause says why. Another engine may."""
+
+
 class IsolationError(EngineUnavailableError):
     """The strongest isolation that works on this machine is weaker than the least that was asked for."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from microsim_vm import admission, runtime
 from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
-from microsim_vm.engines.base import Boot, Engine, Vm
+from microsim_vm.engines.base import Boot, Engine, Vm, need
 from microsim_vm.machine import Machine, checked
 from microsim_vm.templates.spec import ControllerLimits
 
@@ -43,6 +43,8 @@ class Forker:
     ) -> Machine:
         """Start a microVM from the snapshot in a folder. See :meth:`microsim_vm.world.WarmWorld.fork`."""
         seed = checked(seed)
+        if wall_clock is not None:
+            need(self.engine, "wall clock")
         with self.started(folder, f"{self.name} seed {seed}") as (vm, client, stack):
             machine = self.machine(vm, client, seed, name)
             answered = time.monotonic()
@@ -66,12 +68,13 @@ class Forker:
             about_to_run: Called when all is ready but the guest has done nothing yet.
         """
         with contextlib.ExitStack() as stack:
-            file, record = stack.enter_context(admission.admitted(self.boot.memory_mib, label))
+            promised = admission.admitted(self.boot.memory_mib, label, overhead_mib=self.engine.overhead_mib)
+            file, record = stack.enter_context(promised)
             vm = self.engine.fork(self.boot, folder)
             stack.callback(vm.kill)
-            runtime.started(file, record, vm.pid)
             about_to_run()
             self.engine.resume(vm)
+            runtime.started(file, record, vm.pid)
             client = AgentClient(vm)
             stack.callback(client.close)
             yield vm, client, stack
@@ -93,7 +96,6 @@ class Forker:
         need_space(folder, self.boot.memory_mib << 20, f"a copy of {self.name}")
         with client.quiesced():
             try:
-                self.engine.pause(vm)  # it may stop even where its answer does not come in time
                 self.engine.branch(vm, folder)
             finally:
                 self.engine.resume(vm)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from microsim_vm import admission, digests, tools
 from microsim_vm.cache import Cache
-from microsim_vm.engines import qemu, select
+from microsim_vm.engines import gvisor, qemu, runsc, trials
 from microsim_vm.engines.base import Boot
 from microsim_vm.errors import MicrosimError, MissingToolError
 from microsim_vm.templates import base, spec
@@ -75,6 +75,8 @@ def everything(cache: Cache, *, deep: bool, progress: Progress) -> Iterator[Find
     yield _program("setpriv", "ends guests with their owner", required=True)
     yield _program("setsid", "gives sandboxes a process of their own", required=True)
     yield _kvm(cache, deep, progress)
+    for platform in trials.PLATFORMS:
+        yield _gvisor(platform, cache, progress)
     yield _guest_memory()
     yield _in_namespaces("namespaces", [], [shutil.which("true") or "/bin/true"], "a private network, and its root")
     yield _tap()
@@ -129,10 +131,21 @@ def _kvm(cache: Cache, deep: bool, progress: Progress) -> Finding:
         boot = _guest(cache, deep, progress)
         if boot is None:
             return Finding(name, "not tried", "it needs a guest, and no image is built yet", "microsim doctor --deep")
-        why_not = select.probe_kvm(boot, cache, progress)
+        why_not = trials.kvm(boot, cache, progress)
     except MicrosimError as error:
         return Finding(name, "not tried", error.what)
     return Finding(name, "unusable", f"{why_not}; {slower}") if why_not else Finding(name, "ok", "it booted a guest")
+
+
+def _gvisor(platform: str, cache: Cache, progress: Progress) -> Finding:
+    """Run a guest of gVisor's, write it, and restore it twice, on one of its platforms."""
+    name = f"gvisor ({platform})"
+    if not tools.found("runsc"):
+        return _missing(name, "runsc", "not installed; it runs guests at native speed without KVM", required=False)
+    why_not = trials.gvisor(platform, cache, progress)
+    if why_not:
+        return Finding(name, "unusable", why_not)
+    return Finding(name, "ok", f"runsc {runsc.version()}: guests start, are written and restored, and draw differently")
 
 
 def _guest(cache: Cache, deep: bool, progress: Progress) -> Boot | None:
@@ -220,7 +233,7 @@ def _space(cache: Cache) -> Finding:
 def _budget() -> Finding:
     name = "memory"
     budget = admission.budget_mib()
-    need = spec.MachineShape().memory_mib + admission.ENGINE_MIB
+    need = spec.MachineShape().memory_mib + max(qemu.Qemu.overhead_mib, gvisor.Gvisor.overhead_mib)
     detail = (
         f"{budget} MiB for guests: room for {budget // need} that run at the same time, "
         f"each with {spec.MachineShape().memory_mib} MiB of its own"

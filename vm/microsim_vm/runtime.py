@@ -24,6 +24,7 @@ from microsim_vm.cache import Cache
 from microsim_vm.errors import EngineError
 
 OWNERLESS_S = 600.0
+GVISOR = "gvisor-"  # how the folders begin in which runsc keeps its state, one per guest
 
 
 class GuestRecord(msgspec.Struct, frozen=True):
@@ -119,11 +120,17 @@ def reap(cache: Cache) -> list[str]:
         for partial in path.glob("*.partial"):
             if _old(partial):
                 partial.unlink(missing_ok=True)
-    for staging in cache.folder("staging").iterdir():
-        holder = owners.read(staging)
-        if _old(staging) if holder is None else not holder.alive():
-            shutil.rmtree(staging, ignore_errors=True)
-            removed.append(f"half-written {staging.name}")
+        removed += _reap_folders(path, f"{GVISOR}*")
+    return removed + _reap_folders(cache.folder("staging"), "*")
+
+
+def _reap_folders(parent: Path, names: str) -> list[str]:
+    removed = []
+    for folder in parent.glob(names):
+        holder = owners.read(folder)
+        if _old(folder) if holder is None else not holder.alive():
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(f"half-written {folder.name}")
     return removed
 
 

@@ -16,7 +16,14 @@ def _spawner(pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="microsim-spawner")
 
 
-def child(argv: Sequence[str], *, pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+def child(
+    argv: Sequence[str],
+    *,
+    pass_fds: Sequence[int] = (),
+    stdin: int = subprocess.DEVNULL,
+    stdout: int = subprocess.DEVNULL,
+    stderr: int = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
     """Start a program that the kernel kills when this process dies, however it dies.
 
     The kernel sends the signal when the *thread* that started the child ends, so one thread that lives as long
@@ -30,8 +37,8 @@ def child(argv: Sequence[str], *, pass_fds: Sequence[int] = ()) -> subprocess.Po
 
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            command, pass_fds=pass_fds, env={}, cwd="/", stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+            command, pass_fds=pass_fds, env={}, cwd="/", stdin=stdin,
+            stdout=stdout, stderr=stderr, start_new_session=True,
         )  # fmt: skip
 
     future = _spawner(os.getpid()).submit(start)

@@ -19,6 +19,7 @@ Progress = Callable[[str], None]
 # Program -> the Debian and Ubuntu package that brings it.
 PACKAGES = {
     "qemu-system-x86_64": "qemu-system-x86",
+    "runsc": "runsc",
     "mmdebstrap": "mmdebstrap",
     "newuidmap": "uidmap",
     "mkfs.erofs": "erofs-utils",
@@ -50,16 +51,19 @@ def need(*programs: str) -> str:
     Raises:
         MissingToolError: One is not installed; the hint is the install command.
     """
-    # mkfs.* live in sbin, which an ordinary user's PATH often lacks.
-    path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    found = {program: shutil.which(program, path=path) for program in programs}
-    missing = [program for program, where in found.items() if where is None]
+    missing = [program for program in programs if found(program) is None]
     if missing:
         raise MissingToolError(
             f"{' and '.join(missing)} not found on this machine",
             hint=f"run: {install_command(*missing)}",
         )
-    return found[programs[0]] or programs[0]
+    return found(programs[0]) or programs[0]
+
+
+def found(program: str) -> str | None:
+    """Return the path of a program, or None where it is not installed."""
+    # mkfs.* live in sbin, which an ordinary user's PATH often lacks.
+    return shutil.which(program, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
 
 
 def contained() -> list[str]:

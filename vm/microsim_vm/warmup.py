@@ -116,7 +116,7 @@ def booted(
         BootError: The guest does not come up.
         MemoryBudgetError: The guest would not fit into memory.
     """
-    with admission.admitted(boot.memory_mib, label) as (file, record):
+    with admission.admitted(boot.memory_mib, label, overhead_mib=engine.overhead_mib) as (file, record):
         started = time.monotonic()
         vm = engine.boot(boot, folder, private=private)
         client = AgentClient(vm)

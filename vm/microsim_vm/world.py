@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 from microsim_vm import reaper, snapshots, warmup
 from microsim_vm.cache import Cache
 from microsim_vm.engines import select
-from microsim_vm.engines.base import Boot
+from microsim_vm.engines.base import Ability, Boot
 from microsim_vm.engines.select import Choice
 from microsim_vm.episode import EpisodeRecord
 from microsim_vm.forks import Forker
@@ -19,8 +19,9 @@ from microsim_vm.machine import Machine, checked
 from microsim_vm.options import Options
 from microsim_vm.snapshots import Snapshot
 from microsim_vm.templates import bake
+from microsim_vm.templates import lock as locks
 from microsim_vm.templates.bake import Image
-from microsim_vm.templates.spec import Template
+from microsim_vm.templates.spec import Kernel, Template
 from microsim_vm.tools import Progress
 
 
@@ -131,18 +132,20 @@ def known_engine(options: Options) -> str | None:
     return select.recall(options.asked, Cache.of(options))
 
 
-def warm(template: Template, options: Options, progress: Progress) -> WarmWorld:
+def warm(template: Template, options: Options, progress: Progress, *, needs: Sequence[Ability] = ()) -> WarmWorld:
     """Return the template's warmed world, baking and booting only what is not there yet.
 
     Args:
         template: The world's template.
         options: How.
         progress: Takes one-line texts; a first bake takes a minute or more.
+        needs: What the engine must be able to do.
 
     Raises:
         BakeError: The image cannot be built.
         LockDriftError: ``options.locked`` and an input has changed.
         EngineUnavailableError: The engine or isolation asked for does not work here.
+        UnsupportedByEngineError: The engine asked for cannot do what is needed.
         WarmUpError: The world cannot be loaded.
         MissingToolError: A program is not installed; the hint is the install command.
     """
@@ -152,10 +155,17 @@ def warm(template: Template, options: Options, progress: Progress) -> WarmWorld:
         progress(f"removed what a dead process had left: {line}")
     image = bake.bake(template, cache, locked=options.locked, progress=progress)
     probe = Boot(image.kernel, image.initramfs, {}, 1, 128)
+    own_kernel: tuple[Ability, ...] = () if template.kernel == Kernel() else ("kernel",)
     choice = select.choose(
-        options.engine, options.accel, options.isolation, probe=probe, cache=cache, progress=progress
-    )
-    select.remember(choice, options.asked, cache)
+        options.engine, options.accel, options.isolation, probe=probe, cache=cache, progress=progress,
+        needs=[*own_kernel, *needs],
+    )  # fmt: skip
+    if not needs:  # else a world of the same options may have another engine
+        select.remember(choice, options.asked, cache)
+    if choice.engine.name == "gvisor" and locks.pin_gvisor(
+        template.path.parent, template.name, choice.engine.identity()["version"], locked=options.locked
+    ):
+        progress(f"wrote {template.path.parent / locks.FILENAME}: the kernel of gVisor's guests")
     snapshot, reused = warmup.ensure(
         template, image, choice.engine, cache, session_id=options.session_id, progress=progress
     )

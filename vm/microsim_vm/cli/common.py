@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Run = Callable[[argparse.Namespace, Output], int]
 # Those of engines/select.py and engines/base.py, which take too long to import for --help.
-ENGINES = ("auto", "qemu")
+ENGINES = ("auto", "qemu", "gvisor")
 ACCELERATORS = ("auto", "kvm", "tcg")
 ISOLATIONS = ("hardware", "sandbox", "emulated")
 

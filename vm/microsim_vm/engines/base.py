@@ -13,9 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from microsim_vm.errors import UnsupportedByEngineError
+
 Isolation = Literal["hardware", "sandbox", "emulated"]
 # Strongest first. QEMU's makers do not count emulation (TCG) as a security boundary; KVM and gVisor are ones.
 ISOLATIONS: tuple[Isolation, ...] = ("hardware", "sandbox", "emulated")
+# What not every engine can do.
+Ability = Literal["kernel", "volumes", "wall clock"]
+ABILITIES: Mapping[Ability, str] = {
+    "kernel": "boot the kernel that the template names",
+    "volumes": "mount volumes",
+    "wall clock": "start with a wall clock of its own",
+}
 
 
 class Disk(NamedTuple):
@@ -91,6 +100,21 @@ class Engine(Protocol):
     def snapshot_files(self) -> tuple[str, ...]:
         """Names of the files that :meth:`save` leaves in its folder."""
 
+    @property
+    def memory_file(self) -> str | None:
+        """Name of the one that a running guest shares with its copies and needs for them; None where there is none."""
+
+    @property
+    def overhead_mib(self) -> int:
+        """What the engine's own processes use beside the guest's memory, MiB."""
+
+    @property
+    def lacks(self) -> Mapping[Ability, str]:
+        """Which abilities it has not, each with the reason."""
+
+    def largest(self, memory_mib: int) -> Mapping[str, int]:
+        """Return all files that a saved guest of this size may have, and the most bytes of each."""
+
     def describe(self) -> str:
         """Return engine, version and accelerator as one short phrase."""
 
@@ -125,9 +149,10 @@ class Engine(Protocol):
         """Let a paused guest run on."""
 
     def branch(self, vm: Vm, folder: Path) -> None:
-        """Write what :meth:`fork` needs into an empty folder on the same file system, from a paused private guest.
+        """Stop a private guest, and write what :meth:`fork` needs into an empty folder on the same file system.
 
-        Whatever the guest has not changed since it was forked is shared with what it was forked from.
+        Whatever the guest has not changed since it was forked may be shared with what it was forked from. It goes
+        on with :meth:`resume`, for which the folder has to be there.
 
         Raises:
             SnapshotError: The guest's state could not be copied.
@@ -135,3 +160,18 @@ class Engine(Protocol):
 
     def flatten(self, folder: Path) -> None:
         """Make what :meth:`branch` wrote cheap to fork many times, at the price of a whole copy of the memory."""
+
+
+def need(engine: Engine, *abilities: Ability) -> None:
+    """Refuse what an engine cannot do.
+
+    Raises:
+        UnsupportedByEngineError: It lacks one of the abilities.
+    """
+    for ability in abilities:
+        if ability in engine.lacks:
+            raise UnsupportedByEngineError(
+                f"a guest of engine {engine.name} cannot {ABILITIES[ability]}",
+                cause=engine.lacks[ability],
+                hint="choose another engine: --microsim-engine qemu, --engine qemu, or Options(engine='qemu')",
+            )

@@ -8,13 +8,13 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from microsim_vm import spawn, tools
-from microsim_vm.engines import memory, tsc
-from microsim_vm.engines.base import Boot, Isolation, Vm
+from microsim_vm.engines import hostcpu, memory, tsc
+from microsim_vm.engines.base import Ability, Boot, Isolation, Vm
 from microsim_vm.engines.memory import PAGES, RAM
 from microsim_vm.engines.qmp import Qmp
 from microsim_vm.errors import BootError, EngineError, SnapshotError
@@ -22,6 +22,7 @@ from microsim_vm.errors import BootError, EngineError, SnapshotError
 Accelerator = Literal["kvm", "tcg"]
 STATE = "state"
 CONSOLE_BYTES = 65536
+MAX_STATE = 1 << 30
 START_TIMEOUT_S = 30.0
 DEAD = ("shutdown", "internal-error", "guest-panicked", "io-error")
 # Debian's cloud kernels find virtio-mmio devices through ACPI only, and under TCG the machine hangs before any
@@ -133,6 +134,9 @@ class Qemu:
 
     name = "qemu"
     snapshot_files = (RAM, STATE)
+    memory_file = RAM
+    overhead_mib = 96
+    lacks: Mapping[Ability, str] = {}
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
@@ -142,10 +146,15 @@ class Qemu:
         """Return "qemu <version>, <accelerator>"."""
         return f"qemu {version()}, {self.accelerator}"
 
+    def largest(self, memory_mib: int) -> Mapping[str, int]:
+        """Return the sizes of its memory file, of pages that differ from it, and of its devices' state."""
+        ram = memory_mib << 20
+        return {RAM: ram, PAGES: 2 * ram, STATE: MAX_STATE}
+
     def identity(self) -> dict[str, str]:
         """Return version, accelerator, CPU model and boot arguments: a saved state fits nothing else."""
         # TCG's guests see the host's time-stamp counter, so even there the host's model counts.
-        cpu = _host_cpu() if self.accelerator == "kvm" else f"max on {_cpu_fields().get('model name')}"
+        cpu = hostcpu.features() if self.accelerator == "kvm" else f"max on {hostcpu.model()}"
         return {"engine": self.name, "version": version(), "accelerator": self.accelerator, "cpu": cpu,
                 "arguments": " ".join([COMMAND_LINE, *self._machine("ram", share=True)])}  # fmt: skip
 
@@ -233,8 +242,9 @@ class Qemu:
         vm.qmp.command("cont")
 
     def branch(self, vm: Vm, folder: Path) -> None:
-        """Write a paused fork's device state and the pages that it has written, beside a link to its base."""
+        """Stop a fork; write its device state and the pages that it has written, beside a link to its base."""
         assert isinstance(vm, QemuVm)
+        self.pause(vm)
         memory.link(vm.ram.fileno(), folder / RAM)
         _save_devices(vm, folder)
         memory.copy_out(vm.pid, folder)
@@ -264,15 +274,3 @@ def _wait_migrated(qmp: Qmp) -> None:
             return
         if status in ("failed", "cancelled"):
             raise EngineError(f"QEMU reports: migration {status}")
-
-
-@functools.cache
-def _cpu_fields() -> dict[str, str]:
-    """Return the first processor's fields of /proc/cpuinfo."""
-    first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
-    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
-    return {key.strip(): value.strip() for key, value in pairs}
-
-
-def _host_cpu() -> str:
-    return "|".join(_cpu_fields().get(key, "") for key in ("model name", "stepping", "microcode", "flags"))

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from microsim_vm import digests, owner, tools
 from microsim_vm.cache import Cache
-from microsim_vm.engines import qemu
-from microsim_vm.engines.base import ISOLATIONS, Boot, Engine
-from microsim_vm.errors import BootError, EngineUnavailableError, IsolationError, MicrosimError, SnapshotMismatchError
-from microsim_vm.templates.initramfs import PROBE_MARKER
+from microsim_vm.engines import qemu, trials
+from microsim_vm.engines.base import ABILITIES, ISOLATIONS, Ability, Boot, Engine, need
+from microsim_vm.engines.gvisor import Gvisor
+from microsim_vm.errors import EngineUnavailableError, IsolationError, SnapshotMismatchError
 from microsim_vm.tools import Progress
 
-PROBE_TIMEOUT_S = 15.0
-ENGINES = ("auto", "qemu")
+ENGINES = ("auto", "qemu", "gvisor")
 ACCELERATORS = ("auto", "kvm", "tcg")
 
 
@@ -38,8 +34,8 @@ def check(engine: str, accelerator: str, isolation: str) -> None:
     """Refuse what can be refused without trying, before minutes go into an image.
 
     Raises:
-        EngineUnavailableError: A name is unknown.
-        MissingToolError: QEMU is not installed.
+        EngineUnavailableError: A name is unknown, or the names do not go together.
+        MissingToolError: What the engine needs is not installed.
     """
     if engine not in ENGINES:
         raise EngineUnavailableError(f"unknown engine {engine!r}", hint=f"known engines: {', '.join(ENGINES)}")
@@ -51,45 +47,99 @@ def check(engine: str, accelerator: str, isolation: str) -> None:
         raise EngineUnavailableError(
             f"unknown isolation level {isolation!r}", hint=f"known levels, strongest first: {', '.join(ISOLATIONS)}"
         )
-    tools.need("qemu-system-x86_64", "setpriv")
+    if engine == Gvisor.name and accelerator != "auto":
+        raise EngineUnavailableError(
+            f"accelerator {accelerator!r} is QEMU's, and engine 'gvisor' was asked for", hint="leave one of them out"
+        )
+    anything = engine == "auto" and accelerator == "auto"
+    if engine == Gvisor.name or (anything and tools.found("runsc") and not tools.found("qemu-system-x86_64")):
+        tools.need("runsc", "setpriv", "fsck.erofs")
+    else:
+        tools.need("qemu-system-x86_64", "setpriv")
 
 
-def choose(engine: str, accelerator: str, isolation: str, *, probe: Boot, cache: Cache, progress: Progress) -> Choice:
+def choose(
+    engine: str, accelerator: str, isolation: str, *, probe: Boot, cache: Cache, progress: Progress,
+    needs: Sequence[Ability] = (),
+) -> Choice:  # fmt: skip
     """Return the strongest engine that works here; an explicit choice is never replaced by another.
 
     Args:
         engine: "auto" or an engine's name.
-        accelerator: "auto", "kvm" or "tcg".
+        accelerator: "auto", or QEMU's: "kvm" or "tcg".
         isolation: The weakest acceptable boundary: "hardware", "sandbox" or "emulated".
         probe: Kernel and initramfs to try KVM with.
         cache: Where a probe's result is kept.
         progress: Takes one-line texts.
+        needs: What the engine must be able to do.
 
     Raises:
         EngineUnavailableError: What was asked for does not work here.
+        UnsupportedByEngineError: The engine that was asked for lacks an ability.
         IsolationError: What works here is weaker than ``isolation``.
-        MissingToolError: QEMU is not installed.
+        MissingToolError: What the engine needs is not installed.
     """
     check(engine, accelerator, isolation)
-    if accelerator == "tcg":
-        choice = Choice(qemu.Qemu("tcg"), "TCG was asked for")
-    else:
-        why_not = probe_kvm(probe, cache, progress)
-        if not why_not:
-            choice = Choice(qemu.Qemu("kvm"), "KVM booted a guest")
-        elif accelerator == "kvm":
-            raise EngineUnavailableError(
-                "KVM was asked for and does not work here", cause=why_not,
-                hint="use a machine with working KVM, or --microsim-accel auto",
-            )  # fmt: skip
-        else:
-            choice = Choice(qemu.Qemu("tcg"), f"no KVM: {why_not}")
+    choice = _strongest(engine, accelerator, probe, cache, progress, needs)
+    need(choice.engine, *needs)
     if ISOLATIONS.index(choice.engine.isolation) > ISOLATIONS.index(isolation):
         raise IsolationError(
             f"isolation {isolation!r} was asked for; the best that works here is {choice.line()}",
-            hint="run on a machine with working KVM, or accept less with --microsim-isolation",
+            hint="run on a machine with working KVM, install runsc (gVisor), or accept less with --microsim-isolation",
         )
     return choice
+
+
+def _strongest(
+    engine: str, accelerator: str, probe: Boot, cache: Cache, progress: Progress, needs: Sequence[Ability]
+) -> Choice:
+    if engine == "gvisor":
+        # Its own use of KVM is faster still; where QEMU's does not work it has been seen to hang.
+        platforms = ("kvm", *trials.SOFTWARE_PLATFORMS) if not _why_no_kvm(probe, cache, progress) else None
+        return _gvisor(platforms or trials.SOFTWARE_PLATFORMS, cache, progress, "gVisor was asked for")
+    if accelerator == "tcg":
+        return Choice(qemu.Qemu("tcg"), "TCG was asked for")
+    no_kvm = _why_no_kvm(probe, cache, progress)
+    if not no_kvm:
+        return Choice(qemu.Qemu("kvm"), "KVM booted a guest")
+    if accelerator == "kvm":
+        raise EngineUnavailableError(
+            "KVM was asked for and does not work here", cause=no_kvm,
+            hint="use a machine with working KVM, or --microsim-accel auto",
+        )  # fmt: skip
+    if engine == "qemu":
+        return Choice(qemu.Qemu("tcg"), f"no KVM: {no_kvm}")
+    for ability in needs:
+        if ability in Gvisor.lacks:
+            return Choice(qemu.Qemu("tcg"), f"no KVM: {no_kvm}; gVisor cannot {ABILITIES[ability]}")
+    try:
+        return _gvisor(trials.SOFTWARE_PLATFORMS, cache, progress, f"no KVM: {no_kvm}")
+    except EngineUnavailableError as error:
+        return Choice(qemu.Qemu("tcg"), f"no KVM: {no_kvm}; no gVisor: {error.cause}")
+
+
+def _why_no_kvm(probe: Boot, cache: Cache, progress: Progress) -> str:
+    if not tools.found("qemu-system-x86_64"):
+        return "QEMU is not installed"
+    return trials.kvm(probe, cache, progress)
+
+
+def _gvisor(platforms: Sequence[str], cache: Cache, progress: Progress, reason: str) -> Choice:
+    """Return gVisor on the first platform that works.
+
+    Raises:
+        EngineUnavailableError: None does; the cause is that of the last one, which needs least.
+    """
+    why_not = ""
+    for platform in platforms:
+        why_not = trials.gvisor(platform, cache, progress)
+        if not why_not:
+            return Choice(Gvisor(platform), reason)
+    raise EngineUnavailableError(
+        "gVisor was asked for and does not work here",
+        cause=why_not,
+        hint="see microsim doctor, or choose another engine",
+    )
 
 
 def matching(identity: Mapping[str, str], what: str) -> Engine:
@@ -103,8 +153,7 @@ def matching(identity: Mapping[str, str], what: str) -> Engine:
         SnapshotMismatchError: There is none here; the message says what differs.
         MissingToolError: QEMU is not installed.
     """
-    accelerator: qemu.Accelerator = "kvm" if identity.get("accelerator") == "kvm" else "tcg"
-    engine = qemu.Qemu(accelerator)
+    engine = of(identity)
     here = engine.identity()
     differing = [key for key in sorted({*identity, *here}) if identity.get(key) != here.get(key)]
     if differing:
@@ -115,6 +164,13 @@ def matching(identity: Mapping[str, str], what: str) -> Engine:
             details="\n".join(f"{key}: {identity.get(key)!r} there, {here.get(key)!r} here" for key in differing),
         )
     return engine
+
+
+def of(identity: Mapping[str, str]) -> Engine:
+    """Return the engine of an identity, whatever differs of it here."""
+    if identity.get("engine") == Gvisor.name:
+        return Gvisor(identity.get("platform", ""))
+    return qemu.Qemu("kvm" if identity.get("accelerator") == "kvm" else "tcg")
 
 
 def remember(choice: Choice, asked: tuple[str, str, str], cache: Cache) -> None:
@@ -131,47 +187,3 @@ def recall(asked: tuple[str, str, str], cache: Cache) -> str | None:
 
 def _choice_file(asked: tuple[str, str, str]) -> str:
     return f"choice-{'-'.join(asked)}.json"
-
-
-def probe_kvm(probe: Boot, cache: Cache, progress: Progress) -> str:
-    """Return why KVM does not work here, or "" where it does.
-
-    ``/dev/kvm`` may open and create machines and still not run a guest, so a guest is booted. The result is
-    remembered for this boot of the host, this QEMU and this kernel.
-    """
-    if not os.path.exists("/dev/kvm"):
-        return "/dev/kvm does not exist"
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
-        return "/dev/kvm may not be opened by this user (is it in the group kvm?)"
-    key = digests.of_data([owner.boot_id(), qemu.version(), str(probe.kernel), os.geteuid()])[:32]
-    result = cache.folder("probes") / f"kvm-{key}.json"
-    with cache.lock(f"probe-{key}", what="probing KVM", progress=progress, timeout_s=120):
-        known = digests.read_json(result)
-        if known is None:
-            progress("probing KVM by booting a guest")
-            with cache.staging("probe") as folder:
-                known = {"why_not": _boot_probe(probe, folder, progress)}
-            digests.write_json(result, known)
-    return str(known["why_not"])
-
-
-def _boot_probe(probe: Boot, folder: Path, progress: Progress) -> str:
-    try:
-        vm = qemu.Qemu("kvm").boot(probe, folder, probe=True)
-    except BootError as error:
-        said = (error.details.strip() or error.cause).splitlines()[-1]
-        progress(f"KVM does not work here; QEMU said: {said}")
-        return "it cannot run a guest here"
-    deadline = time.monotonic() + PROBE_TIMEOUT_S
-    try:
-        while time.monotonic() < deadline:
-            if PROBE_MARKER in vm.console():
-                return ""
-            if not vm.alive():
-                return "a guest booted with it dies"
-            time.sleep(0.05)
-    except MicrosimError as error:
-        return f"a guest booted with it dies ({error.what})"
-    finally:
-        vm.kill()
-    return f"a guest booted with it does not come up within {PROBE_TIMEOUT_S:.0f} s"

@@ -158,7 +158,7 @@ class Live:
                 os.link(path, point / path.name)
             snapshot = saved.keep(cache, staging, wanted)
             staging.mkdir()  # its owner removes it
-            self._point_base = snapshot.files[memory.RAM]
+            self._point_base = snapshot.files.get(memory.RAM)
             return snapshot
 
     def link_fork_point(self, folder: Path) -> FileRecord | None:
@@ -205,7 +205,6 @@ class Live:
             stack.enter_context(self._telling_crashes())
             with client.quiesced():
                 try:
-                    self._forker.engine.pause(vm)
                     self._forker.engine.branch(vm, staging)
                     known = {memory.RAM: self.record.base} if self.record.base else {}
                     image = Hibernation(owner.boot_id(), saved.seal(staging, known))

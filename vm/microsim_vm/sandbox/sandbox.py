@@ -19,6 +19,7 @@ import msgspec
 from microsim_vm import owner, reaper
 from microsim_vm import volumes as volume_store
 from microsim_vm.cache import Cache
+from microsim_vm.engines import memory
 from microsim_vm.errors import ArgumentError, MicrosimError, SandboxGoneError, SandboxNotFoundError, SandboxStateError
 from microsim_vm.guest import Guest
 from microsim_vm.machine import checked
@@ -139,17 +140,17 @@ class Sandbox(Guest, Facts):
             name = from_snapshot.id if isinstance(from_snapshot, SavedSnapshot) else from_snapshot
             reaper.reap(store.cache)
             snapshot = saved.get(store.cache, name)
-            record = _record(snapshot.origin, seed, from_snapshot=name, base=snapshot.files["ram"], **settings)
+            record = _record(snapshot.origin, seed, from_snapshot=name, base=snapshot.files.get(memory.RAM), **settings)
             source = saved.folder_of(store.cache, name)
             return cls._start(store, record, lambda folder: _link(source, folder), progress)
         found = find_template(str(template or "base"), search_path(templates, Path.cwd()))
         found = msgspec.structs.replace(found, machine=msgspec.structs.replace(found.machine, **shape))
-        world = warm(found, options, progress)
+        world = warm(found, options, progress, needs=["volumes"] if mounts else [])
         origin = Origin.of(world.forker, world.digest)
         if mounts:
             record = _record(origin, seed, boot_mode="cold", volumes=mounts, template_path=str(found.path), **settings)
             return cls._start(store, record, lambda _: None, progress)
-        record = _record(origin, seed, base=world.snapshot.manifest.files["ram"], **settings)
+        record = _record(origin, seed, base=world.snapshot.manifest.files.get(memory.RAM), **settings)
         return cls._start(store, record, lambda folder: _link(world.snapshot.directory, folder), progress)
 
     @classmethod

@@ -85,10 +85,12 @@ def bake(template: Template, cache: Cache, *, locked: bool, progress: Progress) 
         if image is None:
             shutil.rmtree(image_folder, ignore_errors=True)
             image = _build(template, inputs, pinned, cache, image_folder, progress)
+    # The kernel of gVisor's guests comes with this machine, not with the image: whoever runs it pins it.
+    lock = image.lock if old is None else msgspec.structs.replace(image.lock, gvisor_kernel=old.gvisor_kernel)
     if locked and old is not None:
-        locks.refuse_drift(template.name, old, image.lock)
-    elif old != image.lock:
-        locks.write(folder, image.lock)
+        locks.refuse_drift(template.name, old, lock)
+    elif old != lock:
+        locks.write(folder, lock)
         progress(f"wrote {folder / locks.FILENAME}")
     return image
 

@@ -23,8 +23,9 @@ EPOCH = "1700000000"  # every timestamp in an image
 EROFS_UUID = "00000000-0000-0000-0000-000000000000"
 TIMEOUT_S = 1800.0
 EXTRA_DEBS = ("busybox-static",)
-# The guest's own programs are Python; wheels (manylinux) count on the system's C++ library.
-GUEST_PACKAGES = ("python3", "libstdc++6")
+# The guest's own programs are Python; wheels (manylinux) count on the system's C++ library; busybox stands in for what
+# gVisor cannot run.
+GUEST_PACKAGES = ("python3", "libstdc++6", "busybox-static")
 
 # Runs inside mmdebstrap's (possibly unprivileged) namespace: only there are the files owned by root. An
 # unprivileged one can reach no folder of ours, so it works inside the root and mmdebstrap copies the result out.

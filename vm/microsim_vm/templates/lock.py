@@ -30,6 +30,7 @@ class Lock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         wheels: Every wheel of the python layer.
         image: SHA-256 of each part of the image.
         digest: The image's digest, over all its parts.
+        gvisor_kernel: The release of runsc, which is the kernel of gVisor's guests, or "" where none has run it yet.
     """
 
     template: dict[str, Any]
@@ -42,6 +43,7 @@ class Lock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image: dict[str, str]
     digest: str
     version: int = 1
+    gvisor_kernel: str = ""
 
 
 def read(folder: Path) -> Lock | None:
@@ -73,6 +75,22 @@ def write(folder: Path, lock: Lock) -> None:
         return  # an installed, read-only template; the image in the cache carries the same record
 
 
+def pin_gvisor(folder: Path, name: str, release: str, *, locked: bool) -> bool:
+    """Record the release of runsc that runs a template's guests; return whether it was another one, or none.
+
+    Raises:
+        LockDriftError: ``locked``, and it is another one than the lock's.
+    """
+    old = read(folder)
+    if old is None or old.gvisor_kernel == release:
+        return False
+    new = msgspec.structs.replace(old, gvisor_kernel=release)
+    if locked:
+        refuse_drift(name, old, new)
+    write(folder, new)
+    return True
+
+
 def differences(old: Lock, new: Lock) -> Iterator[str]:
     """Name each input that differs, most telling first."""
     yield from _compare("template", old.template, new.template)
@@ -85,7 +103,8 @@ def differences(old: Lock, new: Lock) -> Iterator[str]:
 
 
 def _results(lock: Lock) -> dict[str, Any]:
-    return {"kernel": lock.kernel, "python": lock.python, "image": lock.image, "digest": lock.digest}
+    return {"kernel": lock.kernel, "gvisor_kernel": lock.gvisor_kernel, "python": lock.python, "image": lock.image,
+            "digest": lock.digest}  # fmt: skip
 
 
 def _compare(kind: str, old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:

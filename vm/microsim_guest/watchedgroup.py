@@ -1,0 +1,166 @@
+"""A control group where the kernel only counts processes: its memory is looked at, and it is killed by hand."""
+
+import os
+import signal
+import threading
+import time
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from microsim_guest.controlgroup import KILL_S, OOM_KILL, PIDS_MAX, ControlGroup
+
+LOOK_S = 0.02  # between two looks at all groups
+AWAKE_S = 2.0  # how long a new group is looked at before anything is in it
+
+
+class WatchedGroup(ControlGroup):
+    """A cgroup v1 of gVisor's, which counts processes and lists them, and does no more.
+
+    Its memory is looked at fifty times a second. As a kernel that is out of memory would, it then kills the largest
+    process. What two processes share counts for both, so the guest as a whole must have grown by as much too.
+    """
+
+    def __init__(self, name: str, **limits: int) -> None:
+        self._memory_max = 0
+        self._used_before = 0
+        self._hits = {OOM_KILL: 0, PIDS_MAX: 0}
+        super().__init__(name, **limits)
+        _watch.add(self)
+
+    def limit(self, **limits: int) -> None:
+        """Set limits: ``pids_max`` (processes and threads), ``memory_max`` (bytes)."""
+        self._memory_max = limits.pop("memory_max", self._memory_max)
+        self._used_before = _used_memory()
+        super().limit(**limits)
+
+    def delegate(self) -> None:
+        """Do nothing: every group has its own limits."""
+
+    def kill(self) -> None:
+        """Kill every member with SIGKILL; none can start another one any more."""
+        self._write("pids.max", "0")
+        deadline = time.monotonic() + KILL_S
+        while time.monotonic() < deadline:
+            members = [pid for _, pid in self._members()]
+            if not members:
+                return
+            for pid in members:
+                _kill(pid)
+            time.sleep(0.002)
+
+    def events(self) -> Dict[str, int]:
+        """Return how often limits were seen to be hit."""
+        return dict(self._hits)
+
+    def populated(self) -> bool:
+        """Tell whether anything in it still runs."""
+        return bool(self._read("cgroup.procs").strip())
+
+    def notice(self) -> Optional[int]:
+        """Return None: there is no such thing here."""
+        return None
+
+    def remove(self) -> bool:
+        """Remove it, and tell whether that could be done."""
+        if not super().remove():
+            return False
+        _watch.drop(self)
+        return True
+
+    def look(self) -> bool:
+        """Note the limits that it is at, and kill its largest process where it is too large; tell whether it is in use.
+
+        Processes of the groups inside this one count too; a kill is noted in the group that it was in.
+        """
+        members = list(self._members())
+        if not members:
+            return False
+        try:
+            most = self._read("pids.max").strip()
+            if most not in ("max", "0") and int(self._read("pids.current")) >= int(most):
+                self._hits[PIDS_MAX] += 1
+        except OSError:  # it has been removed
+            return False
+        if self._memory_max:
+            sizes = [(_resident(pid), path, pid) for path, pid in members]
+            if sum(size for size, _, _ in sizes) > self._memory_max < _used_memory() - self._used_before:
+                _, path, pid = max(sizes)
+                _watch.group(path)._hits[OOM_KILL] += 1
+                _kill(pid)
+        return True
+
+    def _members(self) -> Iterator[Tuple[str, int]]:
+        """Yield (the group's path, process id) of all in this group and in those inside it."""
+        for path, _, _ in os.walk(self.path):
+            try:
+                with open(os.path.join(path, "cgroup.procs")) as file:
+                    found = [int(line) for line in file]
+            except OSError:  # it has been removed
+                continue
+            for pid in found:
+                yield path, pid
+
+
+class _Watch:
+    """The thread that looks at a process's groups; it sleeps while nothing is in them."""
+
+    def __init__(self) -> None:
+        self._groups: Dict[str, WatchedGroup] = {}
+        self._changed = threading.Condition()
+        self._until = 0.0
+        self._thread: Optional[threading.Thread] = None
+
+    def add(self, group: WatchedGroup) -> None:
+        """Look at a group from now on."""
+        with self._changed:
+            self._groups[group.path] = group
+            self._until = time.monotonic() + AWAKE_S
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def drop(self, group: WatchedGroup) -> None:
+        """Look at it no more."""
+        with self._changed:
+            self._groups.pop(group.path, None)
+
+    def group(self, path: str) -> WatchedGroup:
+        """Return the group of this path."""
+        return self._groups[path]
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                groups: List[WatchedGroup] = list(self._groups.values())
+            in_use = [group.look() for group in groups]
+            if not any(in_use):
+                with self._changed:
+                    if time.monotonic() > self._until:
+                        self._changed.wait()
+            time.sleep(LOOK_S)
+
+
+_watch = _Watch()
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _resident(pid: int) -> int:
+    """Return the bytes that a process has in memory; 0 where it has ended."""
+    try:
+        with open("/proc/{}/statm".format(pid)) as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def _used_memory() -> int:
+    """Return the bytes that the whole guest uses."""
+    with open("/proc/meminfo") as file:
+        values = {line.split(":")[0]: int(line.split()[1]) for line in file if line.startswith("Mem")}
+    return (values["MemTotal"] - values["MemFree"]) << 10

@@ -1,0 +1,267 @@
+"""gVisor as an engine: a kernel of its own in user space for each guest, restored from a checkpoint.
+
+A guest has no devices: the agent's channel is a socket that is its first process's standard input, which a restored
+guest is given anew. Its memory is read back as a whole, so that forks share their files' pages
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from microsim_vm import owner, runtime, spawn
+from microsim_vm.engines import checkpoint, hostcpu, overuse, runsc
+from microsim_vm.engines.base import Ability, Boot, Isolation, Vm
+from microsim_vm.engines.runsc import Program
+from microsim_vm.errors import EngineError, SnapshotError
+from microsim_vm.templates import rootfs
+
+CHECKPOINT = "checkpoint.img"  # runsc's own name for it
+CONSOLE_BYTES = 65536
+STATE_MIB = 128
+TIMEOUT_S = 120.0
+END_TIMEOUT_S = 30.0
+ENV = {
+    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": "/opt/microsim/guest", "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1", "MICROSIM_KERNEL": "gvisor",
+}  # fmt: skip
+INIT = ("/opt/venv/bin/python3", "-m", "microsim_guest.init")
+
+
+class GvisorVm:
+    """One gVisor sandbox: its kernel's process, its file server, and the ``runsc`` that they end with.
+
+    Args:
+        platform: What runsc runs guests by.
+        program: What it runs.
+        memory_mib: What it may use.
+        image: Folder of the checkpoint to restore; None to boot.
+        timeout_s: How long it may take to stop or write it.
+    """
+
+    def __init__(
+        self, platform: str, program: Program, memory_mib: int, image: Path | None, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.phases_ms: dict[str, float] = {}
+        self._platform = platform
+        self._limit_mib = memory_mib
+        self._image = image
+        self._timeout_s = timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._text = bytearray()
+        self._paused = self._ended = False
+        self.channel, self._theirs = socket.socketpair()
+        self._folder = runtime.folder() / f"{runtime.GVISOR}{uuid.uuid4().hex[:12]}"
+        self._folder.mkdir(mode=0o700)
+        try:
+            owner.write(self._folder, owner.Process.current())
+            runsc.write_bundle(self._folder, program)
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The process id of the ``runsc`` that all of the guest's processes end with.
+
+        Raises:
+            EngineError: It has not been started yet.
+        """
+        if self._process is None:
+            raise EngineError("the guest has not been started yet")
+        return self._process.pid
+
+    @property
+    def _id(self) -> str:
+        return self._folder.name
+
+    def run(self) -> None:
+        """Boot the guest, restore it, or let a paused one run on."""
+        if self._paused:
+            self._call("resume", self._id)
+            self._paused = False
+        elif self._image is not None:
+            self._start("restore", "--image-path", str(self._image))
+        elif self._process is None:
+            self._start("run")
+
+    def _start(self, verb: str, *words: str) -> None:
+        started = time.monotonic()
+        self._image = None
+        if self._process is not None:  # the guest's end of the channel was shut down when it was written
+            self.channel, self._theirs = socket.socketpair()
+        console, console_end = os.pipe()
+        argv = runsc.command(self._folder, self._platform, verb, *words, "--bundle", str(self._folder), self._id)
+        try:
+            self._process = spawn.child(argv, stdin=self._theirs.fileno(), stdout=console_end, stderr=console_end)
+        except BaseException:
+            os.close(console)
+            raise
+        finally:
+            os.close(console_end)
+            self._theirs.close()
+        self._reader = threading.Thread(target=self._read, args=(console,), name="microsim-console", daemon=True)
+        self._reader.start()
+        overuse.watch(self._process.pid, self._limit_mib, self._too_large)
+        self.phases_ms["process start"] = (time.monotonic() - started) * 1000.0
+
+    def _read(self, console: int) -> None:
+        """Keep the console's tail until the last process of the guest has ended."""
+        with open(console, "rb", buffering=0) as stream:
+            while data := stream.read(CONSOLE_BYTES):
+                self._text += data
+                del self._text[:-CONSOLE_BYTES]
+
+    def _too_large(self, used_mib: int) -> None:
+        self._text += (
+            f"microsim: killed: the guest used {used_mib} MiB of the host's memory, {self._limit_mib} MiB are its own\n"
+        ).encode()
+        self._kill_processes()
+
+    def pause(self) -> None:
+        """Stop all of the guest's processes."""
+        if not self._paused:
+            self._call("pause", self._id)
+            self._paused = True
+
+    def checkpoint(self, folder: Path) -> None:
+        """Write the guest to ``folder/checkpoint.img``; :meth:`run` restores it from there."""
+        self._call("checkpoint", "--image-path", str(folder), self._id)
+        self._paused = False
+        self._image = folder
+        self._reader.join(END_TIMEOUT_S)
+
+    def console(self) -> str:
+        """Return the tail of what the guest and runsc printed."""
+        return self._text.decode("utf-8", "replace")
+
+    def alive(self) -> bool:
+        """Tell whether the guest runs, or can still be started."""
+        return not self._ended and (self._image is not None or self._process is None or self._process.poll() is None)
+
+    def kill(self) -> None:
+        """End all of the guest's processes, and remove what runsc kept of it."""
+        self._ended = True
+        self._image = None
+        self.channel.close()
+        self._kill_processes()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _kill_processes(self) -> None:
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait(END_TIMEOUT_S)
+        self._reader.join(END_TIMEOUT_S)  # the others hold the console until they are gone
+
+    def _call(self, verb: str, *words: str) -> None:
+        """Ask for something and wait for it.
+
+        Raises:
+            EngineError: It is refused, or takes too long.
+        """
+        argv = runsc.command(self._folder, self._platform, verb, *words)
+        process = spawn.child(argv)
+        try:
+            _, said = process.communicate(timeout=self._timeout_s)
+        except BaseException as error:
+            process.kill()
+            process.communicate()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise EngineError(f"runsc {verb} did not end within {self._timeout_s:g} s") from None
+            raise
+        if process.returncode != 0:
+            raise EngineError(f"runsc {verb} failed", cause=said.decode("utf-8", "replace").strip()[-1000:])
+
+
+class Gvisor:
+    """The gVisor engine.
+
+    Args:
+        platform: What runsc runs guests by: "systrap", "ptrace" or "kvm".
+    """
+
+    name = "gvisor"
+    isolation: Isolation = "sandbox"
+    snapshot_files = (CHECKPOINT,)
+    memory_file = None
+    overhead_mib = 96
+    lacks: Mapping[Ability, str] = {
+        "kernel": "its guests run on gVisor's own kernel, which comes with runsc and takes no modules",
+        "volumes": "a volume is a disk, and its guests have none; to mount it for them on the host would hand the "
+        "host's kernel a file system that other guests have written",
+        "wall clock": "its guests' clocks are the host's, and nobody can set them",
+    }
+
+    def __init__(self, platform: str) -> None:
+        self.platform = platform
+
+    def describe(self) -> str:
+        """Return "gvisor <version>, <platform>"."""
+        return f"gvisor {runsc.version()}, {self.platform}"
+
+    def largest(self, memory_mib: int) -> Mapping[str, int]:
+        """Return the size of the checkpoint, which is all: memory, files, and gVisor's own state."""
+        return {CHECKPOINT: (memory_mib + overuse.SPARE_MIB + STATE_MIB) << 20}
+
+    def identity(self) -> dict[str, str]:
+        """Return version, platform, processor and what the guest starts with: a checkpoint fits nothing else."""
+        return {"engine": self.name, "version": runsc.version(), "platform": self.platform, "cpu": hostcpu.features(),
+                "arguments": " ".join([*runsc.FLAGS, *INIT, *map("=".join, ENV.items())])}  # fmt: skip
+
+    def boot(self, boot: Boot, folder: Path, *, private: bool = False) -> GvisorVm:
+        """Boot a guest; it needs nothing in ``folder``, and shares nothing with anybody."""
+        vm = GvisorVm(self.platform, _program(boot), boot.memory_mib, None)
+        try:
+            vm.run()
+        except BaseException:
+            vm.kill()
+            raise
+        return vm
+
+    def save(self, vm: Vm, folder: Path) -> None:
+        """Write the guest's checkpoint, and end it."""
+        try:
+            self.branch(vm, folder)
+            self.flatten(folder)
+        finally:
+            vm.kill()
+
+    def fork(self, boot: Boot, folder: Path) -> GvisorVm:
+        """Prepare a guest that is restored from ``folder/checkpoint.img`` when it is told to run."""
+        return GvisorVm(self.platform, _program(boot), boot.memory_mib, folder)
+
+    def pause(self, vm: Vm) -> None:
+        """Stop the guest's processes."""
+        assert isinstance(vm, GvisorVm)
+        vm.pause()
+
+    def resume(self, vm: Vm) -> None:
+        """Let the guest run: on, or from its checkpoint."""
+        assert isinstance(vm, GvisorVm)
+        vm.run()
+
+    def branch(self, vm: Vm, folder: Path) -> None:
+        """Write the guest's checkpoint; gVisor ends it with that, so :meth:`resume` restores it from there."""
+        assert isinstance(vm, GvisorVm)
+        try:
+            vm.checkpoint(folder)
+        except EngineError as error:
+            raise SnapshotError("the guest's state could not be saved", cause=error.cause or error.what) from error
+
+    def flatten(self, folder: Path) -> None:
+        """Decompress the checkpoint, where this release of gVisor has compressed it in a way that we know."""
+        checkpoint.store(folder / CHECKPOINT)
+
+
+def _program(boot: Boot) -> Program:
+    """Return what a guest starts with."""
+    return Program(rootfs.ensure(boot.layers), INIT, {**ENV, "MICROSIM_MEMORY_MIB": str(boot.memory_mib)})
