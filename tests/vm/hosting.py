@@ -46,7 +46,7 @@ def say(*words):
     print(*words, flush=True)
 
 template = load_template(Path(sys.argv[1]))
-options = Options(cache_dir=Path(sys.argv[2]), engine=sys.argv[3])
+options = Options(cache_dir=Path(sys.argv[2]), engine=sys.argv.pop(3))
 """
 
 # And how those go on that use sandboxes; ``stop`` lets them stand still at a point, to be killed there.
