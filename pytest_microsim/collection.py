@@ -83,6 +83,14 @@ def world_of(item: pytest.Item) -> str:
     return located(marked, item.path.parent) if marked else session_world(item)
 
 
+def next_world(item: pytest.Item) -> str | None:
+    """Return the name of the world that the test after this one will fork, or None where it forks none."""
+    following = item.config.stash[RUN].nextitem
+    if following is None or PARAMETER not in getattr(following, "fixturenames", ()):
+        return None
+    return world_of(following)
+
+
 def session_world(node: pytest.Item | pytest.Session) -> str:
     """Return the name of the session's world, the one that ``warm_world`` is.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from microsim_vm.errors import MicrosimError
 
-from .collection import session_world, world_of
+from .collection import next_world, session_world, world_of
 from .markers import microsim_mark
 from .seeds import seed_of_test
 from .state import ITEM, RUN, ItemState, SeedParam
@@ -62,6 +62,8 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         state.world = world.template.name
         state.digest, state.snapshot = world.digest, world.snapshot.key
         machine = world.fork(seed, reseed=mark.reseed)
+        if name == next_world(item):
+            world.prepare()
     state.rollout = Rollout(
         machine,
         seed=seed,

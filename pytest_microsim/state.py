@@ -43,6 +43,7 @@ class Run:
         session_id: Shared by all workers of one run.
         stderr: A duplicate of the real stderr, which capturing does not touch, or None if there is none.
         pool: The warm worlds of this process, once a fixture has asked for one.
+        nextitem: The test that will run after the present one, as far as it is known.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -50,6 +51,7 @@ class Run:
         self.settings: Settings = read_settings(config)
         self.session_id = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
         self.pool: WorldPool | None = None
+        self.nextitem: pytest.Item | None = None
         self._templates: dict[str, Template | MicrosimError] = {}
         try:
             # Capturing is suspended while plugins are configured, and in a worker stderr is inherited.

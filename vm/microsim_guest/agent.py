@@ -1,6 +1,7 @@
 """The agent: the guest's end of the channel. Routes requests, runs commands, adopts a fork."""
 
 import itertools
+import os
 import platform
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from microsim_guest import channel, commands, config, files, hostlink, jobs, kernel, localsocket, terminal, wire
 
+DRAWN_BYTES = 16  # from its kernel, for the host to see that no other fork has drawn the same
 Answer = Tuple[Dict[str, Any], List[bytes]]
 
 
@@ -187,7 +189,7 @@ class Agent:
         answer = self._world.ask("world.reseed", {"seed": args["seed"], "reseed": args["reseed"]}).header
         if "error" in answer:
             raise RuntimeError("reseeding failed: {}".format(answer["error"]["message"]))
-        return answer["ok"], []
+        return dict(answer["ok"], drawn=os.urandom(DRAWN_BYTES).hex()), []
 
     def _exec(self, frame: wire.Frame) -> Answer:
         stdin = frame.blobs[0] if frame.blobs else b""

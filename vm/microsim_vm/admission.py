@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ SHARE = 0.85  # of the machine's (or the control group's) memory; the rest is fo
 WAIT_S = 600.0
 
 _turn = threading.Lock()
+# What this process holds without a present need, and gives up where a guest has to wait.
+idle: set[Callable[[], None]] = set()
 
 
 class Pool(NamedTuple):
@@ -80,6 +82,13 @@ def budget_mib() -> int:
     return min(pool.budget_mib for pool in pools())
 
 
+def free_mib() -> int:
+    """Return what is promised to nobody, MiB."""
+    with runtime.locked() as path:
+        live = [guest for _, guest in runtime.records(path) if guest.owner.alive()]
+        return min(pool.budget_mib - _promised(pool, live) for pool in pools())
+
+
 @contextlib.contextmanager
 def admitted(
     memory_mib: int, label: str, *, overhead_mib: int, wait_s: float = WAIT_S
@@ -124,6 +133,8 @@ def _queue_up(shared: list[Pool], record: runtime.GuestRecord, wait_s: float) ->
                 full = next((p for p in shared if _promised(p, live) + record.memory_mib > p.budget_mib), None)
                 if full is None:
                     return runtime.new_record(path, record)
+            for give_up in list(idle):
+                give_up()
             if time.monotonic() > deadline:
                 raise _timed_out(full, live, record.memory_mib, wait_s)
             time.sleep(0.05)

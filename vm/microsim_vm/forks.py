@@ -6,18 +6,35 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from microsim_vm import admission, runtime
 from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
 from microsim_vm.engines.base import Boot, Engine, Vm, need
+from microsim_vm.errors import EngineError
 from microsim_vm.machine import Machine, checked
 from microsim_vm.templates.spec import ControllerLimits
 
 ENTROPY_BYTES = 64
+
+
+class Started(NamedTuple):
+    """A guest that has been started, and the client of its agent."""
+
+    vm: Vm
+    client: AgentClient
+
+
+class Held(NamedTuple):
+    """One that was started before it was needed, what ends it, and how long each step took since it is, ms."""
+
+    started: Started
+    holding: contextlib.ExitStack
+    phases_ms: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -30,6 +47,7 @@ class Forker:
         engine: What runs the snapshots.
         boot: The machine they need.
         cache: Where the copy of a running fork lies for a moment.
+        drawn: The first random bytes of each fork's kernel so far.
     """
 
     name: str
@@ -37,38 +55,71 @@ class Forker:
     engine: Engine
     boot: Boot
     cache: Cache
+    drawn: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def fork(
-        self, folder: Path, seed: int, *, reseed: bool = True, wall_clock: float | None = None, name: str = ""
-    ) -> Machine:
-        """Start a microVM from the snapshot in a folder. See :meth:`microsim_vm.world.WarmWorld.fork`."""
-        seed = checked(seed)
-        if wall_clock is not None:
-            need(self.engine, "wall clock")
-        with self.started(folder, f"{self.name} seed {seed}") as (vm, client, stack):
+        self, folder: Path, seed: int, *, reseed: bool = True, wall_clock: float | None = None, name: str = "",
+        held: Held | None = None,
+    ) -> Machine:  # fmt: skip
+        """Start a microVM from the snapshot in a folder. See :meth:`microsim_vm.world.WarmWorld.fork`.
+
+        Args:
+            folder: The snapshot.
+            seed: As there.
+            reseed: As there.
+            wall_clock: As there.
+            name: The machine's; a new one where it is empty.
+            held: A guest of that snapshot that was started before, and is used up whatever happens.
+        """
+        with contextlib.ExitStack() as stack:
+            if held is not None:
+                stack.enter_context(held.holding)
+            seed = checked(seed)
+            if wall_clock is not None:
+                need(self.engine, "wall clock")
+            if held is None:
+                vm, client = stack.enter_context(self.started(folder, f"{self.name} seed {seed}"))
+                phases = dict(vm.phases_ms)
+            else:
+                (vm, client), phases = held.started, dict(held.phases_ms)
             machine = self.machine(vm, client, seed, name)
             answered = time.monotonic()
             machine.adopt(os.urandom(ENTROPY_BYTES), reseed=reseed, wall_clock=wall_clock)
-            now = time.monotonic()
-            machine.timings["fork"] = (now - answered) * 1000.0 + sum(vm.phases_ms.values())
-            machine.timings.update({f"fork.{phase}": ms for phase, ms in vm.phases_ms.items()})
-            machine.timings["fork.first answer"] = (now - answered) * 1000.0
+            if reseed:
+                self._refuse_copies(machine)
+            phases["first answer"] = (time.monotonic() - answered) * 1000.0
+            machine.timings["fork"] = sum(phases.values())
+            machine.timings.update({f"fork.{phase}": ms for phase, ms in phases.items()})
             machine.close_with(stack.pop_all())
             return machine
 
+    def _refuse_copies(self, machine: Machine) -> None:
+        """Refuse a fork whose kernel gives what another one's has given: it was not reseeded, whatever it said."""
+        if machine.drawn in self.drawn:
+            raise EngineError(
+                f"a fork of {self.name} repeats the random bytes of another one's kernel",
+                cause=f"{self.engine.describe()} copies the kernel's random state, and reseeding it did nothing",
+                hint="choose another engine; microsim doctor tries each",
+            )
+        self.drawn.add(machine.drawn)
+
     @contextlib.contextmanager
     def started(
-        self, folder: Path, label: str, *, about_to_run: Callable[[], None] = lambda: None
-    ) -> Iterator[tuple[Vm, AgentClient, contextlib.ExitStack]]:
-        """Let a saved guest run: yield it, its client, and what holds them until somebody else does.
+        self, folder: Path, label: str, *, about_to_run: Callable[[], None] = lambda: None,
+        wait_s: float = admission.WAIT_S,
+    ) -> Iterator[Started]:  # fmt: skip
+        """Let a saved guest run: yield it and its client, and end it where the block does not take its holders over.
 
         Args:
             folder: Where it is saved.
             label: What it is for, one line.
             about_to_run: Called when all is ready but the guest has done nothing yet.
+            wait_s: How long it may wait for memory.
         """
         with contextlib.ExitStack() as stack:
-            promised = admission.admitted(self.boot.memory_mib, label, overhead_mib=self.engine.overhead_mib)
+            promised = admission.admitted(
+                self.boot.memory_mib, label, overhead_mib=self.engine.overhead_mib, wait_s=wait_s
+            )
             file, record = stack.enter_context(promised)
             vm = self.engine.fork(self.boot, folder)
             stack.callback(vm.kill)
@@ -77,7 +128,7 @@ class Forker:
             runtime.started(file, record, vm.pid)
             client = AgentClient(vm)
             stack.callback(client.close)
-            yield vm, client, stack
+            yield Started(vm, client)
 
     def machine(self, vm: Vm, client: AgentClient, seed: int, name: str = "") -> Machine:
         """Return a running guest as a machine that can be forked."""

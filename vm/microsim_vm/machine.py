@@ -33,6 +33,7 @@ class Machine(Guest):
         timings: Milliseconds spent in "fork", "exec" and "episode", and the fork's phases as "fork.<phase>".
         probes: 64 bits (16 hex digits) of a copy of each declared generator, right after reseeding.
         findings: Generators that the snapshot carried over unreseeded.
+        drawn: The first bytes that its kernel gave it, hex.
         filesystem: The guest's files.
         branches: How often it was forked.
     """
@@ -53,6 +54,7 @@ class Machine(Guest):
         self.timings: dict[str, float] = {}
         self.probes: dict[str, str] = {}
         self.findings: list[str] = []
+        self.drawn = ""
         self.branches = 0
         self._vm = vm
         self._client = client
@@ -68,6 +70,7 @@ class Machine(Guest):
         with answers.read("adopt"):
             self.probes = msgspec.convert(answer["probes"], dict[str, str])
             self.findings = msgspec.convert(answer["findings"], list[str])
+            self.drawn = msgspec.convert(answer["drawn"], str)
 
     def close_with(self, resources: contextlib.ExitStack) -> None:
         """Take over what :meth:`close` has to release: the guest, its channel, its promised memory."""

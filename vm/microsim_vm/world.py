@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 from microsim_vm import reaper, snapshots, warmup
+from microsim_vm.ahead import Ahead
 from microsim_vm.cache import Cache
 from microsim_vm.engines import select
 from microsim_vm.engines.base import Ability, Boot
@@ -48,6 +49,7 @@ class WarmWorld:
         self.engine_line = choice.line()
         self.findings = snapshot.manifest.warmup.findings
         self.forker = forker
+        self._ahead = Ahead(forker, snapshot.directory)
 
     def fork(self, seed: int, *, reseed: bool = True, wall_clock: float | None = None) -> Machine:
         """Start a microVM from the snapshot, with randomness of its own.
@@ -69,7 +71,16 @@ class WarmWorld:
             EngineError: The engine or the guest failed.
         """
         snapshots.use(self.snapshot)
-        return self.forker.fork(self.snapshot.directory, seed, reseed=reseed, wall_clock=wall_clock)
+        return self.forker.fork(
+            self.snapshot.directory, seed, reseed=reseed, wall_clock=wall_clock, held=self._ahead.take()
+        )
+
+    def prepare(self) -> None:
+        """Start the next fork now, in the background: the next :meth:`fork` then only has to give it its seed.
+
+        At most one is held; it is given up where another guest needs its memory.
+        """
+        self._ahead.start()
 
     def map(
         self, controller: str | os.PathLike[str], seeds: Iterable[int], *, workers: int | None = None,
@@ -122,6 +133,12 @@ class WarmWorld:
 
     def close(self) -> None:
         """Release the world. The snapshot stays on disk for the next session."""
+        self._ahead.close()
+
+
+def abilities_of(template: Template) -> list[Ability]:
+    """Return what a template needs of the engine that runs it."""
+    return [] if template.kernel == Kernel() else ["kernel"]
 
 
 def known_engine(options: Options) -> str | None:
@@ -155,10 +172,9 @@ def warm(template: Template, options: Options, progress: Progress, *, needs: Seq
         progress(f"removed what a dead process had left: {line}")
     image = bake.bake(template, cache, locked=options.locked, progress=progress)
     probe = Boot(image.kernel, image.initramfs, {}, 1, 128)
-    own_kernel: tuple[Ability, ...] = () if template.kernel == Kernel() else ("kernel",)
     choice = select.choose(
         options.engine, options.accel, options.isolation, probe=probe, cache=cache, progress=progress,
-        needs=[*own_kernel, *needs],
+        needs=[*abilities_of(template), *needs],
     )  # fmt: skip
     if not needs:  # else a world of the same options may have another engine
         select.remember(choice, options.asked, cache)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from microsim_vm import digests, owner
+from microsim_vm import digests, owner, tools
 from microsim_vm.cache import Cache
 from microsim_vm.engines import qemu, runsc
 from microsim_vm.engines.base import Boot
@@ -55,7 +54,7 @@ def gvisor(platform: str, cache: Cache, progress: Progress) -> str:
         cache: Where the result is remembered, for this boot of the host and this runsc.
         progress: Takes one-line texts.
     """
-    if shutil.which("runsc") is None:
+    if not tools.found("runsc"):
         return "runsc is not installed"
     if os.geteuid() != 0:
         return "runsc needs root"

@@ -137,7 +137,8 @@ def _woken(store: Store, record: Record, forker: Forker) -> Machine:
         store.write(msgspec.structs.replace(record, ran=True))
 
     label = f"{record.origin.template} {record.id}"
-    with forker.started(folder, label, about_to_run=about_to_run) as (vm, client, stack):
+    with contextlib.ExitStack() as stack:
+        vm, client = stack.enter_context(forker.started(folder, label, about_to_run=about_to_run))
         machine = forker.machine(vm, client, record.seed, record.id)
         client.call("wake", {"wall_ns": time.time_ns()}, [os.urandom(ENTROPY_BYTES)], timeout_s=WAKE_TIMEOUT_S)
         machine.close_with(stack.pop_all())
