@@ -10,7 +10,6 @@ say() { echo "setup: $*"; }
 missing=
 need() { command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || missing="$missing $2"; }
 need qemu-system-x86_64 qemu-system-x86
-need runsc runsc
 need mmdebstrap mmdebstrap
 need mkfs.erofs erofs-utils
 need mkfs.ext4 e2fsprogs
@@ -21,17 +20,25 @@ need python3 python3
 [ "$(id -u)" = 0 ] || need newuidmap uidmap
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
 
+# Without it guests are emulated where there is no KVM. Not every release of Ubuntu has the package.
+wanted=
+command -v runsc >/dev/null 2>&1 || [ -e .venv/.without-runsc ] || wanted=runsc
+
 python=${PYTHON:-python3}
 if [ ! -x .venv/bin/python ] && command -v "$python" >/dev/null 2>&1; then
     "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 fi
 
-if [ -n "$missing" ]; then
+if [ -n "$missing$wanted" ]; then
     sudo=
     [ "$(id -u)" = 0 ] || sudo=sudo
-    say "installing system packages:$missing"
     export DEBIAN_FRONTEND=noninteractive
+    say "reading the lists of packages"
     $sudo apt-get update -q
+    [ -z "$wanted" ] || ! apt-cache show "$wanted" >/dev/null 2>&1 || missing="$missing $wanted"
+fi
+if [ -n "$missing" ]; then
+    say "installing system packages:$missing"
     # shellcheck disable=SC2086  # a list of package names
     $sudo apt-get install -q -y --no-install-recommends $missing
 fi
@@ -45,6 +52,7 @@ if [ ! -x .venv/bin/python ]; then
     say "creating a virtual environment in .venv"
     "$python" -m venv .venv
 fi
+command -v runsc >/dev/null 2>&1 || touch .venv/.without-runsc
 stamp=.venv/.installed
 want=$(sha256sum pyproject.toml)
 if [ "$(cat $stamp 2>/dev/null)" != "$want" ]; then
