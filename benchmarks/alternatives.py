@@ -1,27 +1,134 @@
-"""What a sandbox is compared with: QEMU's own snapshots, a bubblewrap process, a gVisor container."""
+"""What guests are compared with: plain processes, QEMU's own snapshots, a bubblewrap process, a gVisor container."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import common
 from microsim_vm import forks, tools, warmup
 from microsim_vm.engines.base import Boot
 from microsim_vm.engines.qemu import Qemu, QemuVm
+from microsim_vm.machine import Machine
+from microsim_vm.templates import Template
 from microsim_vm.world import WarmWorld
 
 TAG = "warm"
 # gVisor without KVM and without a control group of its own; writes stay in memory, as a microVM's do.
 RUNSC = ("--platform=ptrace", "--ignore-cgroups", "--overlay", "--network=none")
+WORLD_FOLDER = "/opt/microsim/world"
+GUEST_CONTROLLER = "/workspace/controller.py"
 FAILURES = (OSError, subprocess.SubprocessError)
+# An episode without any guest: load the template's world, run the controller, say what came of it, wait to be ended.
+PLAIN = """
+import hashlib, importlib.util, json, sys, time
+world_folder, factory, kwargs, controller, seed, limit = sys.argv[1:]
+sys.path.insert(0, world_folder)
+module, _, name = factory.partition(":")
+world = getattr(importlib.import_module(module), name)(**json.loads(kwargs))
+spec = importlib.util.spec_from_file_location("controller", controller)
+loaded = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(loaded)
+act = loaded.act if hasattr(loaded, "act") else loaded.Controller().act
+print(flush=True)
+started = time.monotonic()
+seen = hashlib.sha256()
+observation, _ = world.reset(seed=int(seed))
+for step in range(int(limit)):
+    action = act(observation)
+    observation, reward, terminated, truncated, _ = world.step(action)
+    seen.update(repr([getattr(part, "tolist", lambda: part)() for part in (action, observation, reward)]).encode())
+    if terminated or truncated:
+        break
+print(json.dumps([step + 1, time.monotonic() - started, seen.hexdigest()]), flush=True)
+sys.stdin.read()
+"""
+
+
+class PlainEpisode(NamedTuple):
+    """What an episode in a plain process took.
+
+    Attributes:
+        start_ms: From the start of the process until world and controller were loaded, milliseconds.
+        steps: Its steps.
+        seconds: From reset to end.
+        fingerprint: Equal for episodes that were bit for bit the same.
+    """
+
+    start_ms: float
+    steps: int
+    seconds: float
+    fingerprint: str
+
+
+class Plain:
+    """A process on the host for each seed, native and confined by nothing, that loads the world itself.
+
+    Args:
+        template: The world's template; its world is made by a factory.
+        controller: The controller's file.
+        max_steps: Steps after which an episode ends.
+    """
+
+    def __init__(self, template: Template, controller: Path, max_steps: int) -> None:
+        world = template.world
+        assert world is not None
+        assert world.factory is not None
+        self._template = template
+        self._factory, self._kwargs = world.factory, json.dumps(world.kwargs)
+        self._controller = controller
+        self._max_steps = max_steps
+
+    def why_not(self) -> str:
+        """Return why the world cannot be loaded by this interpreter, or "" where it can."""
+        for requirement in self._template.python.requirements:
+            name, _, wanted = requirement.partition("==")
+            try:
+                found = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                return f"{sys.executable} has no {name}: install the extra 'worlds'"
+            if found != wanted:
+                return f"{sys.executable} has {name} {found}, the guests have {wanted}"
+        return ""
+
+    def inside(self, machine: Machine, seed: int) -> PlainEpisode:
+        """Run the same program in a guest that has the world."""
+        machine.filesystem.write(GUEST_CONTROLLER, self._controller.read_bytes())
+        command = self._command("python3", WORLD_FOLDER, GUEST_CONTROLLER, seed)
+        started = time.monotonic()
+        done = machine.exec(command, timeout_seconds=900, check=True)
+        start_ms = (time.monotonic() - started) * 1000.0  # of all of it: what it prints comes at its end
+        return PlainEpisode(start_ms, *json.loads(done.stdout))
+
+    def _command(self, python: str, world_folder: str, controller: str, seed: int) -> list[str]:
+        return [python, "-c", PLAIN, world_folder, self._factory, self._kwargs, controller, str(seed),
+                str(self._max_steps)]  # fmt: skip
+
+    def episode(self, seed: int) -> PlainEpisode:
+        """Run an episode in a process of its own."""
+        with self.live(seed) as (_, episode):
+            return episode
+
+    @contextlib.contextmanager
+    def live(self, seed: int) -> Iterator[tuple[int, PlainEpisode]]:
+        """Run an episode; yield the process, which is still there, and the episode."""
+        env = {**os.environ, **self._template.env, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        started = time.monotonic()
+        command = self._command(sys.executable, str(self._template.path.parent), str(self._controller), seed)
+        with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            start_ms = (time.monotonic() - started) * 1000.0
+            yield process.pid, PlainEpisode(start_ms, *json.loads(process.stdout.readline()))
 
 
 class Alternative(Protocol):

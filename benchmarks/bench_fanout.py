@@ -19,6 +19,7 @@ import common
 import psutil
 from microsim_vm import Sandbox
 from microsim_vm.guest import Guest
+from microsim_vm.options import Options
 from microsim_vm.sandbox import saved
 from microsim_vm.world import WarmWorld
 
@@ -26,6 +27,7 @@ sys.path.append(str(common.CONTROLLERS.parent))
 import fanout
 
 SAMPLE_S = 2.0
+RUNSC_STARTS = {"run", "restore"}  # its other calls do not hold a guest
 FIRST_SEED = 1000
 WARM_DRAWS = "/workspace/controller/draws.json"
 # In front of the controller: the interpreter that runs it was forked from one that lies in the snapshot, warm.
@@ -108,8 +110,8 @@ class MemoryWatch:
         while not self._ended.wait(SAMPLE_S):
             found: Counter[str] = Counter()
             for child in psutil.Process().children():
-                with contextlib.suppress(psutil.Error, OSError, KeyError):  # it ends in this moment
-                    if child.name().startswith("qemu"):
+                with contextlib.suppress(psutil.Error, OSError):  # it ends in this moment
+                    if child.name().startswith("qemu") or not RUNSC_STARTS.isdisjoint(child.cmdline()):
                         private, proportional, _ = common.memory_mib(child.pid)
                         found.update({"private": round(private), "PSS": round(proportional), "guests": 1})
             self.peaks |= found
@@ -118,13 +120,15 @@ class MemoryWatch:
 def main() -> None:
     """Print the tables."""
     options = common.arguments(__doc__ or "", n=256, workers=32, cold=os.cpu_count() or 1, controller="dock.py")
-    base = common.world("base")
+    base = common.world("base", options.engine)
     source = (common.CONTROLLERS / options.controller).read_bytes()
     run_episode: Callable[..., dict[str, Any]] = fanout.run_episode  # its parent is whatever has a fork()
     episode = partial(run_episode, controller=DRAWING_CONTROLLER.encode() + source)
 
     started = time.monotonic()
-    with Sandbox.create("base", ttl_seconds=None, templates=[common.REPOSITORY / "templates"]) as parent:
+    with Sandbox.create(
+        "base", ttl_seconds=None, templates=[common.REPOSITORY / "templates"], options=Options(engine=options.engine)
+    ) as parent:
         _load(parent, options.world)
         saved.delete(base.forker.cache, parent.snapshot().id)  # its forks keep what they use
         warmed = time.monotonic() - started

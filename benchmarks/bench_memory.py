@@ -1,4 +1,4 @@
-"""Private memory per live fork after an episode, with 1, 8 and 32 forks alive at the same time."""
+"""Memory per live fork after an episode, with 1, 8 and 32 forks alive at the same time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from microsim_vm.machine import Machine
 def main() -> None:
     """Print the table."""
     options = common.arguments(__doc__ or "", controller="dock.py", max_steps=500)
-    world = common.world(options.world)
+    world = common.world(options.world, options.engine)
     source = (common.CONTROLLERS / options.controller).read_bytes()
     size = world.template.machine.memory_mib
 
@@ -24,7 +24,7 @@ def main() -> None:
     for count in (1, 8, 32):
         with contextlib.ExitStack() as stack:
             machines = [stack.enter_context(world.fork(seed)) for seed in range(count)]
-            idle = statistics.median(common.memory_mib(machine.pid)[0] for machine in machines)
+            idle = statistics.median(common.memory_mib(machine.pid).private for machine in machines)
             with ThreadPoolExecutor(2) as pool:
                 list(pool.map(run, machines))
             after = [common.memory_mib(machine.pid) for machine in machines]

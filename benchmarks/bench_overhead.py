@@ -60,16 +60,17 @@ def main() -> None:
     """Print the table."""
     options = common.arguments(__doc__ or "", count=40)
     options.world = "cartpole" if options.world == "warehouse" else options.world
-    common.world(options.world)
+    common.world(options.world, options.engine)
     meter = Meter()
     undo = [meter.wrap(WarmWorld, "fork"), meter.wrap(Machine, "run_episode"), meter.wrap(Machine, "close")]
     with tempfile.TemporaryDirectory() as folder:
         test = Path(folder, "test_overhead.py")
         test.write_text(TEST.format(count=options.count, controller=str(common.CONTROLLERS / "balance.py")))
         status = pytest.main(
-            [str(test), "-q", "-p", "no:cacheprovider", "--microsim-world", options.world, "--rootdir", folder],
+            [str(test), "-q", "-p", "no:cacheprovider", "--microsim-world", options.world,
+             "--microsim-engine", options.engine, "--rootdir", folder],
             plugins=[meter],
-        )
+        )  # fmt: skip
     for restore in undo:
         restore()
     assert status == 0, "the measured tests failed"

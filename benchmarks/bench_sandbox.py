@@ -17,6 +17,7 @@ import common
 from alternatives import Alternative
 from microsim_vm import Sandbox
 from microsim_vm.cache import Cache
+from microsim_vm.options import Options
 from microsim_vm.sandbox import saved
 from microsim_vm.sandbox.store import HIBERNATED, Store
 from microsim_vm.world import WarmWorld
@@ -33,21 +34,23 @@ def main() -> None:
     options = common.arguments(
         __doc__ or "", n=50, big=5, boots=3, children=16, trees=3, branches=20, replays=3, action="[0.1, 0.2]"
     )
-    world = common.world("base")
+    world = common.world("base", options.engine)
     with alternatives.working(world) as others:
         saves, loads, disk = alternatives.savevm(world, options.boots)
         _starts(world, others, loads, options)
-        with _created() as sandbox:
+        with _created(options) as sandbox:
             _commands(sandbox, others, options)
             _files(sandbox, others, options)
         _hibernation(saves, loads, options)
-        _sizes(world, disk)
-    _branches(common.world(options.world), options)
+        _sizes(world, disk, options)
+    _branches(common.world(options.world, options.engine), options)
 
 
 def _starts(world: WarmWorld, others: list[Alternative], loads: list[float], options: argparse.Namespace) -> None:
-    measured: dict[str, list[float]] = {"create, from the template's snapshot": _each(options.n, _created)}
-    with _created() as parent:
+    measured: dict[str, list[float]] = {
+        "create, from the template's snapshot": _each(options.n, partial(_created, options))
+    }
+    with _created(options) as parent:
         parent.fork().kill()  # makes the copy that the next ones share
         measured["fork of a sandbox at rest"] = _each(options.n, parent.fork)
         measured["fork of one just used, a copy each"] = _each(
@@ -105,7 +108,7 @@ def _files(sandbox: Sandbox, others: list[Alternative], options: argparse.Namesp
 def _hibernation(saves: list[float], loads: list[float], options: argparse.Namespace) -> None:
     down: list[float] = []
     up: list[float] = []
-    with _created() as sandbox:
+    with _created(options) as sandbox:
         for _ in range(options.n):
             sandbox.exec(["true"], check=True)
             down += common.times(1, sandbox.hibernate)
@@ -117,11 +120,11 @@ def _hibernation(saves: list[float], loads: list[float], options: argparse.Names
     )
 
 
-def _sizes(world: WarmWorld, disk: int) -> None:
+def _sizes(world: WarmWorld, disk: int, options: argparse.Namespace) -> None:
     """Print what each kind of snapshot adds on disk: a file with several names is counted where it comes first."""
     cache, seen = Cache(), set[int]()
     rows = [("warm: the template's", _blocks(world.snapshot.directory.iterdir(), seen))]
-    with _created() as sandbox, contextlib.ExitStack() as stack:
+    with _created(options) as sandbox, contextlib.ExitStack() as stack:
         snapshot = sandbox.snapshot()
         stack.callback(saved.delete, cache, snapshot.id)  # at the end: a new file may get a deleted one's inode
         rows.append(("saved, of a sandbox just made", _blocks(saved.folder_of(cache, snapshot.id).iterdir(), seen)))
@@ -136,8 +139,8 @@ def _sizes(world: WarmWorld, disk: int) -> None:
     )
 
 
-def _created() -> Sandbox:
-    return Sandbox.create("base", templates=[common.REPOSITORY / "templates"])
+def _created(options: argparse.Namespace) -> Sandbox:
+    return Sandbox.create("base", templates=[common.REPOSITORY / "templates"], options=Options(engine=options.engine))
 
 
 def _each(count: int, start: Callable[[], Ended], before: Callable[[], object] = lambda: None) -> list[float]:

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import common
+from alternatives import Plain
 from microsim_vm.world import WarmWorld
-
-# The same episode without any virtual machine: load the template's world, run the controller, print the steps.
-PLAIN = """
-import importlib.util, json, sys
-world_folder, factory, kwargs, controller, seed, limit = sys.argv[1:]
-sys.path.insert(0, world_folder)
-module, _, name = factory.partition(":")
-world = getattr(importlib.import_module(module), name)(**json.loads(kwargs))
-spec = importlib.util.spec_from_file_location("controller", controller)
-loaded = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(loaded)
-act = loaded.act if hasattr(loaded, "act") else loaded.Controller().act
-observation, _ = world.reset(seed=int(seed))
-for step in range(int(limit)):
-    observation, _, terminated, truncated, _ = world.step(act(observation))
-    if terminated or truncated:
-        break
-print(step + 1)
-"""
 
 
 def main() -> None:
@@ -39,7 +18,7 @@ def main() -> None:
         __doc__ or "", seeds=64, cold=4, plain=16, workers=os.cpu_count() or 1, controller="dock.py", max_steps=500
     )
     controller = common.CONTROLLERS / options.controller
-    world = common.world(options.world)
+    world = common.world(options.world, options.engine)
 
     started = time.monotonic()
     episodes = world.map(controller, range(options.seeds), workers=options.workers, max_steps=options.max_steps)
@@ -47,7 +26,7 @@ def main() -> None:
     warm_up = (world.snapshot.manifest.warmup.boot_ms + world.snapshot.manifest.warmup.load_ms) / 1000.0
 
     cold = _cold(world, controller.read_bytes(), options) * options.seeds / options.cold
-    plain, plain_steps = _plain(world, str(controller), options)
+    plain, plain_steps = _plain(Plain(world.template, controller, options.max_steps), options)
     assert plain_steps == [episode.steps for episode in episodes[: options.plain]], "the worlds are not the same"
     plain = plain * options.seeds / options.plain
 
@@ -78,26 +57,12 @@ def _cold(world: WarmWorld, source: bytes, options: argparse.Namespace) -> float
     return time.monotonic() - started
 
 
-def _plain(world: WarmWorld, controller: str, options: argparse.Namespace) -> tuple[float, list[int]]:
+def _plain(plain: Plain, options: argparse.Namespace) -> tuple[float, list[int]]:
     """Return seconds for a few seeds in plain processes, and each one's steps."""
-    spec = world.template.world
-    assert spec is not None
-    assert spec.factory is not None
-
-    command = [sys.executable, "-c", PLAIN, str(world.template.path.parent), spec.factory, json.dumps(spec.kwargs)]
-
-    def run(seed: int) -> int:
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [*command, controller, str(seed), str(options.max_steps)],
-            env=env, capture_output=True, text=True, check=True, timeout=600,
-        )  # fmt: skip
-        return int(done.stdout)
-
     started = time.monotonic()
     with ThreadPoolExecutor(options.workers) as pool:
-        steps = list(pool.map(run, range(options.plain)))
-    return time.monotonic() - started, steps
+        episodes = list(pool.map(plain.episode, range(options.plain)))
+    return time.monotonic() - started, [episode.steps for episode in episodes]
 
 
 if __name__ == "__main__":

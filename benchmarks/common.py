@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import os
+import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+import psutil
 from microsim_vm import forks, warmup
+from microsim_vm.engines import select
+from microsim_vm.engines.overuse import MEMORY_FILE
 from microsim_vm.machine import Machine
 from microsim_vm.options import Options
 from microsim_vm.templates import Template, find_template, search_path
@@ -22,9 +28,10 @@ CONTROLLERS = REPOSITORY / "example_tests/controllers"
 
 
 def arguments(description: str, **defaults: object) -> argparse.Namespace:
-    """Parse ``--world`` and one option per default."""
+    """Parse ``--world``, ``--engine`` and one option per default."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--world", default="warehouse", help="template to measure")
+    parser.add_argument("--engine", choices=select.ENGINES, default="auto", help="what runs the guests")
     for name, value in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     return parser.parse_args()
@@ -40,9 +47,9 @@ def template(name: str) -> Template:
     return find_template(name, search_path([], REPOSITORY))
 
 
-def world(name: str) -> WarmWorld:
+def world(name: str, engine: str) -> WarmWorld:
     """Return a warmed world."""
-    warmed = warm(template(name), Options(), progress)
+    warmed = warm(template(name), Options(engine=engine), progress)
     print(f"world {name}, {warmed.engine_line}")
     return warmed
 
@@ -78,15 +85,54 @@ def times(count: int, action: Callable[[], object]) -> list[float]:
     return found
 
 
-def memory_mib(pid: int) -> tuple[float, float, float]:
-    """Return private, proportional and shared memory of a process, MiB."""
-    fields: dict[str, int] = {}
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
-        key, value = line.split(":")
-        fields[key] = int(value.split()[0])
-    private = fields["Private_Clean"] + fields["Private_Dirty"]
-    shared = fields["Shared_Clean"] + fields["Shared_Dirty"]
-    return private / 1024, fields["Pss"] / 1024, shared / 1024
+def machine() -> str:
+    """Return where this was measured, and when."""
+    release = platform.freedesktop_os_release()["PRETTY_NAME"]
+    model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    memory_gib = psutil.virtual_memory().total / (1 << 30)
+    return (
+        f"measured {datetime.date.today()} on {os.cpu_count()} cores ({model.partition(': ')[2]}), "
+        f"{memory_gib:.0f} GiB, {release}, Python {platform.python_version()}"
+    )
+
+
+class Memory(NamedTuple):
+    """What a guest's processes hold of the host's memory, MiB.
+
+    Attributes:
+        private: What ends with them: their private pages, and those that only they share with each other.
+        proportional: The same, and their part of each page that others use too (PSS).
+        shared: Pages that others use too, all of them.
+    """
+
+    private: float
+    proportional: float
+    shared: float
+
+
+def memory_mib(pid: int) -> Memory:
+    """Return the memory of a process and of all that it has started."""
+    process = psutil.Process(pid)
+    private = proportional = shared = 0
+    for part in [process, *process.children(recursive=True)]:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one of a guest's processes has ended
+            own = False
+            for line in Path(f"/proc/{part.pid}/smaps").read_text().splitlines():
+                key, _, value = line.partition(":")
+                if "-" in key.split(" ")[0]:  # the line that a mapping begins with
+                    own = MEMORY_FILE in line  # gVisor's processes share their guest's memory with nobody else
+                elif key == "Pss":
+                    proportional += _kib(value)
+                    private += own * _kib(value)
+                elif key.startswith("Private_") and not own:
+                    private += _kib(value)
+                elif key.startswith("Shared_") and not own:
+                    shared += _kib(value)
+    return Memory(private / 1024, proportional / 1024, shared / 1024)
+
+
+def _kib(value: str) -> int:
+    return int(value.split()[0])
 
 
 def percentile(values: Sequence[float], share: float) -> float:

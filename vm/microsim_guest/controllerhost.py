@@ -82,7 +82,7 @@ def _serve(sock: socket.socket) -> None:
         _, frame, link = wire.receive_command(sock)
     args = frame.header
     os.environ.update(args["env"])
-    controller.serve(frame.blobs[0], args["filename"], args["seed"], inventory, wire.SocketLink(link))
+    controller.serve(frame.blobs[0], args["filename"], args["seed"], inventory, wire.SocketLink(link, read_ahead=True))
 
 
 def _confine(out: int, err: int, link: int, env: Dict[str, str]) -> None:

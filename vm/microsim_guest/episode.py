@@ -52,7 +52,7 @@ class ControllerLink:
         self._limit = request["timeout_s"]
         ours, theirs = socket.socketpair()
         self._sock = ours
-        self._link = wire.SocketLink(ours, max_blobs=MAX_ACTION)
+        self._link = wire.SocketLink(ours, max_blobs=MAX_ACTION, read_ahead=True)
         start = {
             "filename": request["filename"],
             # A stream of its own: the controller must not be able to replay the world's randomness.
@@ -76,8 +76,7 @@ class ControllerLink:
         header = {"observation": codec.pack(observation, blobs)}
         # Where it died or does not read, the receive below says so, after any error it still reported.
         with contextlib.suppress(OSError):
-            self._link.limit_to(self._deadline)
-            self._link.send(header, blobs)
+            self._link.send(header, blobs, self._deadline)
         frame = self._answer("acting")
         try:
             return codec.unpack(frame.header.get("action"), frame.blobs)

@@ -3,8 +3,13 @@
 import ctypes
 import errno
 import os
+import socket
+import struct
 
 BUSYBOX = "/usr/bin/busybox"
+RTM_NEWADDR, NLM_F_REQUEST, NLM_F_ACK, IFA_ADDRESS, IFA_LOCAL = 20, 1, 4, 1, 2
+RT_SCOPE_HOST, LOOPBACK = 254, 1
+ALL_HOSTS = socket.inet_aton("224.0.0.1")
 AT_FDCWD, AT_NO_AUTOMOUNT, STATX_BASIC_STATS = -100, 0x800, 0x7FF
 
 
@@ -20,3 +25,22 @@ def stand_in_for_coreutils() -> None:
     if refused and ctypes.get_errno() == errno.EINVAL:
         for name in ("ls", "stat"):
             os.symlink(BUSYBOX, "/usr/local/bin/" + name)
+
+
+def route_multicast() -> None:
+    """Route multicast to the loopback: without that, who names no interface for it is told "Network is unreachable".
+
+    This kernel takes no routes. It makes one for the network of each address that an interface is given.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    attributes = b"".join(struct.pack("HH4s", 8, kind, ALL_HOSTS) for kind in (IFA_LOCAL, IFA_ADDRESS))
+    body = struct.pack("BBBBI", socket.AF_INET, 4, 0, RT_SCOPE_HOST, LOOPBACK) + attributes
+    header = struct.pack("IHHII", 16 + len(body), RTM_NEWADDR, NLM_F_REQUEST | NLM_F_ACK, 1, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as link:
+        link.bind((0, 0))
+        link.send(header + body)
+        (code,) = struct.unpack_from("i", link.recv(4096), 16)
+    if code != 0:
+        raise OSError(-code, "RTM_NEWADDR: " + os.strerror(-code))

@@ -14,6 +14,7 @@ def prepare() -> None:
     if kernel.is_gvisor():  # which has done most of it
         channel.keep()
         gvisor.stand_in_for_coreutils()
+        gvisor.route_multicast()
         os.symlink("/proc/1/fd/2", "/dev/console")
     else:
         kernel.mount("proc", "/proc", "proc")

@@ -12,6 +12,7 @@ Requests carry ``id``, ``op`` and ``args``. Every answer repeats the ``id`` and 
 import array
 import json
 import os
+import select
 import socket
 import struct
 import time
@@ -88,64 +89,33 @@ def decode(header: bytes, raw: bytes) -> Frame:
     return Frame(message, tuple(blobs))
 
 
-class FdLink:
-    """Frames over a file descriptor that is read with ``read(2)``: the agent's virtio-serial port."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def _read_exactly(self, size: int) -> bytes:
-        parts = []
-        while size:
-            part = os.read(self.fd, min(size, CHUNK))
-            if not part:
-                raise LinkClosed
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
-
-    def receive(self) -> Frame:
-        """Read one frame, blocking."""
-        header_size, blobs_size = parse_prefix(self._read_exactly(PREFIX.size))
-        return decode(self._read_exactly(header_size), self._read_exactly(blobs_size))
-
-    def send(self, header: Dict[str, Any], blobs: Sequence[bytes] = ()) -> None:
-        """Write one frame, blocking."""
-        view = memoryview(encode(header, blobs))
-        while view:
-            view = view[os.write(self.fd, view[:CHUNK]) :]
-
-
-class SocketLink:
-    """Frames over a stream socket, with an optional deadline per frame.
+class _Link:
+    """Frames out of a stream of bytes. Reading ahead, a small frame costs one call of the kernel and not three.
 
     Args:
-        sock: The socket.
         max_blobs: Most bytes of attachments that the peer may send in one frame.
+        read_ahead: Whether more may be read than the frame that is asked for; not where others read the stream too.
     """
 
-    def __init__(self, sock: socket.socket, max_blobs: int = MAX_BLOBS) -> None:
-        self.sock = sock
+    def __init__(self, max_blobs: int, read_ahead: bool) -> None:
         self._max_blobs = max_blobs
+        self._read_ahead = read_ahead
+        self._buffer = bytearray()
 
-    def _read_exactly(self, size: int, deadline: Optional[float]) -> bytes:
-        parts = []
-        while size:
-            if deadline is not None:
-                self.limit_to(deadline)
-            part = self.sock.recv(min(size, CHUNK))
+    def _read(self, size: int, deadline: Optional[float]) -> bytes:
+        """Read up to ``size`` bytes, at least one; none at the end of the stream."""
+        raise NotImplementedError
+
+    def _take(self, size: int, deadline: Optional[float]) -> bytes:
+        while len(self._buffer) < size:
+            missing = size - len(self._buffer)
+            part = self._read(CHUNK if self._read_ahead else min(missing, CHUNK), deadline)
             if not part:
                 raise LinkClosed
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
-
-    def limit_to(self, deadline: float) -> None:
-        """Let the next call on the socket end by the deadline; raise ``socket.timeout`` where it has passed."""
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise socket.timeout
-        self.sock.settimeout(remaining)
+            self._buffer += part
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return taken
 
     def receive(self, deadline: Optional[float] = None) -> Frame:
         """Read one frame.
@@ -158,14 +128,71 @@ class SocketLink:
             LinkClosed: The peer closed the link.
             ProtocolError: What arrived is no frame, or one larger than allowed.
         """
-        header_size, blobs_size = parse_prefix(self._read_exactly(PREFIX.size, deadline))
+        header_size, blobs_size = parse_prefix(self._take(PREFIX.size, deadline))
         if blobs_size > self._max_blobs:
             raise ProtocolError("{} bytes of attachments, {} are allowed".format(blobs_size, self._max_blobs))
-        return decode(self._read_exactly(header_size, deadline), self._read_exactly(blobs_size, deadline))
+        return decode(self._take(header_size, deadline), self._take(blobs_size, deadline))
+
+
+class FdLink(_Link):
+    """Frames over a file descriptor that is read with ``read(2)``: the agent's channel to the host. No deadlines."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(MAX_BLOBS, read_ahead=True)
+        self.fd = fd
+
+    def _read(self, size: int, deadline: Optional[float]) -> bytes:
+        return os.read(self.fd, size)
 
     def send(self, header: Dict[str, Any], blobs: Sequence[bytes] = ()) -> None:
-        """Write one frame."""
-        self.sock.sendall(encode(header, blobs))
+        """Write one frame, blocking."""
+        view = memoryview(encode(header, blobs))
+        while view:
+            view = view[os.write(self.fd, view[:CHUNK]) :]
+
+
+class SocketLink(_Link):
+    """Frames over a stream socket, with an optional deadline per frame.
+
+    Args:
+        sock: The socket; it blocks.
+        max_blobs: Most bytes of attachments that the peer may send in one frame.
+        read_ahead: Whether nobody else reads from the socket.
+    """
+
+    def __init__(self, sock: socket.socket, max_blobs: int = MAX_BLOBS, *, read_ahead: bool = False) -> None:
+        super().__init__(max_blobs, read_ahead)
+        self.sock = sock
+
+    def _read(self, size: int, deadline: Optional[float]) -> bytes:
+        if deadline is not None:
+            self._wait(select.POLLIN, deadline)
+        return self.sock.recv(size)
+
+    def _wait(self, event: int, deadline: float) -> None:
+        """Wait until something can be read or written; raise ``socket.timeout`` once the deadline has passed."""
+        remaining = deadline - time.monotonic()
+        poll = select.poll()
+        poll.register(self.sock, event)
+        if remaining <= 0 or not poll.poll(remaining * 1000.0):
+            raise socket.timeout
+
+    def send(self, header: Dict[str, Any], blobs: Sequence[bytes] = (), deadline: Optional[float] = None) -> None:
+        """Write one frame.
+
+        Raises:
+            socket.timeout: The deadline passed; a part of the frame may have been written.
+        """
+        data = encode(header, blobs)
+        if deadline is None:
+            self.sock.sendall(data)
+            return
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self.sock.send(view, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline)
 
 
 def send_command(

@@ -213,7 +213,7 @@ def versions() -> Dict[str, str]:
 
 def main(argv: List[str]) -> None:
     """Serve the agent until the guest ends."""
-    link = wire.SocketLink(socket.socket(fileno=int(argv[1])))
+    link = wire.SocketLink(socket.socket(fileno=int(argv[1])), read_ahead=True)
     controllers = socket.socket(fileno=int(argv[2]))
     host = WorldHost(config.load(), controllers)
     operations = {

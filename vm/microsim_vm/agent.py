@@ -285,7 +285,7 @@ class AgentClient:
                 self._end()
 
     def _read(self, channel: socket.socket) -> None:
-        link = wire.SocketLink(channel)
+        link = wire.SocketLink(channel, read_ahead=True)
         try:
             while True:
                 frame = link.receive()
