@@ -397,7 +397,7 @@ def test_doctor_tries_everything(capsys: pytest.CaptureFixture[str]) -> None:
     findings = {finding["name"]: finding for finding in document["findings"]}
     assert {"qemu", "kvm", "memory of guests", "namespaces", "taps", "space", "memory"} <= set(findings)
     assert {"mmdebstrap", "mkfs.erofs", "mkfs.ext4", "setpriv"} <= set(findings)
-    assert "runsc" not in findings, "no engine uses it"
+    assert {"gvisor (systrap)", "gvisor (ptrace)", "gvisor (kvm)", "engine"} <= set(findings)
     assert "each with 512 MiB of its own" in findings["memory"]["detail"]
     assert document["ok"] is all(each["state"] == "ok" for each in findings.values() if each["required"])
     assert status == (0 if document["ok"] else 1)

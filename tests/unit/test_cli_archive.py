@@ -324,6 +324,30 @@ def test_a_manifest_that_asks_for_what_it_must_not_is_refused(
     assert reason in refused(empty, made_by_hand(tmp_path, manifest_of(source, edit)))
 
 
+GVISOR = {**Qemu("tcg").identity(), "engine": "gvisor", "platform": "ptrace"}
+CHECKPOINT = {"size": 5, "mtime_ns": 0, "sha256": "0" * 64}
+FOREIGN = {
+    "no checkpoint": ({"ram": CHECKPOINT}, "a saved guest has other files"),
+    "a memory file": ({"checkpoint.img": CHECKPOINT, "ram": CHECKPOINT}, "a saved guest has other files"),
+    "too large a checkpoint": ({"checkpoint.img": {**CHECKPOINT, "size": 400 << 20}}, "do not fit a guest of 128 MiB"),
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_what_gvisor_would_not_have_saved_is_refused(case: str, source: Cache, empty: Cache, tmp_path: Path) -> None:
+    files, reason = FOREIGN[case]
+
+    def edit(document: dict[str, Any]) -> None:
+        document["snapshot"]["origin"]["engine"] = GVISOR
+        document["snapshot"]["files"] = files
+        image = [each for each in document["members"] if each["name"].startswith("image/")]
+        guest = [{"name": f"guest/{name}", "size": each["size"], "sha256": each["sha256"]}
+                 for name, each in sorted(files.items())]  # fmt: skip
+        document["members"] = guest + image
+
+    assert reason in refused(empty, made_by_hand(tmp_path, manifest_of(source, edit)))
+
+
 def test_a_manifest_without_end_is_refused(empty: Cache, tmp_path: Path) -> None:
     assert "where manifest.json should be" in refused(empty, made_by_hand(tmp_path, b" " * (2 << 20)))
 

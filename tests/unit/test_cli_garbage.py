@@ -211,6 +211,31 @@ def test_memory_that_two_snapshots_share_is_counted_once_and_freed_with_the_last
     assert report.before - report.after == sum(each.size for each in report.removed)
 
 
+def test_unpacked_layers_are_counted_once_and_go_with_their_images(fake: Fake) -> None:
+    """A layer's tree lies beside it, and the root of an image is hard links into the trees of its layers."""
+    fake.image("one", 9)
+    base, image = fake.cache.root / "bases/one", fake.cache.root / "images/one"
+    tree, root = base / "base.tree", image / "root-0123456789abcdef"
+    for folder in (tree / "usr", root / "usr"):
+        folder.mkdir(parents=True)
+    (tree / "usr/lib").write_bytes(os.urandom(4 * MIB))
+    os.link(tree / "usr/lib", root / "usr/lib")
+    (root / "usr/loop").symlink_to("/")  # what an image has in it may point anywhere
+    partial = image / "root-fedcba9876543210.partial"  # an unpacking that was killed
+    partial.mkdir()
+    os.link(tree / "usr/lib", partial / "lib")
+    for folder in (base, image):
+        for each in (*folder.rglob("*"), folder):
+            os.utime(each, (time.time() - 9 * DAY_S,) * 2, follow_symlinks=False)
+    report = garbage.collect(fake.cache, older_than=1.0)
+    assert 7 * MIB < report.before < 8 * MIB
+    freed = {each.kind: each.size for each in report.removed}
+    assert freed["images"] < 2 * MIB < 5 * MIB <= freed["bases"]
+    assert report.before - report.after == sum(freed.values())
+    assert not base.exists()
+    assert not image.exists()
+
+
 def test_a_dry_run_says_what_would_go_and_changes_nothing(fake: Fake) -> None:
     fake.image("old", 10)
     fake.snapshot("old", 10, "old")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from microsim_vm import Sandbox, runtime
+from microsim_vm import Sandbox, owner, runtime
 from microsim_vm.cache import Cache
 from microsim_vm.options import Options
 from microsim_vm.sandbox.store import Store
@@ -119,14 +119,18 @@ class Place:
         return session(SANDBOXES + body, *self.arguments, *arguments)
 
     def left(self, pid: int = 0, *, hibernated: Collection[str] = ()) -> list[str]:
-        """Return what lies about although nothing runs here: guests, folders, and records and doors of a process."""
+        """Return what lies about although nothing runs here, and what a process that has ended has left."""
         with runtime.locked() as path:
             records = [record.label for _, record in runtime.records(path) if record.owner.pid == pid]
             doors = [door.name for door in path.glob(f"{pid}-*")]
+            bundles = [folder.name for folder in path.glob(f"{runtime.GVISOR}*") if _owner_of(folder) == pid]
         folders = [f"{kind}/{each.name}" for kind in ("staging", "sandboxes")
                    for each in self.cache.folder(kind).iterdir() if each.name not in hibernated]  # fmt: skip
-        processes = [*guests_of(self.cache.root), *keepers_of(self.cache.root)]
-        return [*map(str, processes), *folders, *records, *doors]
+        processes = [*guests_of(self.cache.root), *keepers_of(self.cache.root), *orphans()]
+        mounts = [line for line in Path("/proc/mounts").read_text().splitlines()
+                  if str(self.cache.root) in line or runtime.GVISOR in line]  # fmt: skip
+        groups = [str(path) for path in Path("/sys/fs/cgroup").rglob(f"{runtime.GVISOR}*")]
+        return [*map(str, processes), *folders, *records, *doors, *bundles, *mounts, *groups]
 
 
 def guests_of(root: Path) -> list[int]:
@@ -146,6 +150,26 @@ def _is_runsc(words: list[str], root: Path) -> bool:
     with contextlib.suppress(OSError, ValueError):  # it is being removed
         return str(json.loads((bundle / "config.json").read_text())["root"]["path"]).startswith(f"{root}/")
     return False
+
+
+def orphans(within_s: float = 2.0) -> list[int]:
+    """Return processes of gVisor's guests whose owner is gone, and that do not end by themselves within a moment."""
+    deadline = time.monotonic() + within_s
+    while (found := _running(_is_orphan)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def _is_orphan(words: list[str]) -> bool:
+    start = f"--root={runtime.folder()}/{runtime.GVISOR}"
+    folders = [Path(word.removeprefix("--root=")) for word in words if word.startswith(start)]
+    holder = owner.read(folders[0]) if folders else None
+    return bool(folders) and (holder is None or not holder.alive())
+
+
+def _owner_of(folder: Path) -> int:
+    holder = owner.read(folder)
+    return holder.pid if holder is not None else 0
 
 
 def keepers_of(root: Path) -> list[int]:

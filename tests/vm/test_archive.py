@@ -16,10 +16,10 @@ pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("archive")]
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory, templates: list[Path]) -> Path:
+def exported(tmp_path_factory: pytest.TempPathFactory, templates: list[Path], engine: str) -> Path:
     """A sandbox with a file, and a process that counts, exported."""
     target = tmp_path_factory.mktemp("archive") / "counting.microsim"
-    with Sandbox.create("cartpole", templates=templates) as sandbox:
+    with Sandbox.create("cartpole", templates=templates, options=Options(engine=engine)) as sandbox:
         sandbox.filesystem.write("/data/note", b"\xff\xfe\x00 note")
         sandbox.exec("n=0; (while :; do n=$((n+1)); echo $n > /data/count; sleep 0.05; done) >/dev/null 2>&1 &")
         snapshot = sandbox.snapshot()
@@ -31,7 +31,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, templates: list[Path]) ->
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cache]:
+def elsewhere(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[Cache]:
     cache = Cache(tmp_path_factory.mktemp("elsewhere") / "cache")
     yield cache
     shutil.rmtree(cache.root)

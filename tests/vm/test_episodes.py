@@ -240,7 +240,7 @@ def test_a_fork_bomb_is_capped(machine: Machine) -> None:
     assert run(machine, GOOD, max_steps=2).error is None
 
 
-def test_a_memory_hog_is_killed_and_named(machine: Machine, world: WarmWorld) -> None:
+def test_a_memory_hog_is_killed_and_named(machine: Machine, world: WarmWorld, engine: str) -> None:
     source = (
         "def act(observation):\n    hoard = []\n    while True:\n        hoard.append(bytearray(b'x') * 4_000_000)\n"
     )
@@ -249,7 +249,7 @@ def test_a_memory_hog_is_killed_and_named(machine: Machine, world: WarmWorld) ->
     # Where the guest itself is smaller than the limit, the controller is still the one to go. The limits are no
     # part of an image: this is the same snapshot.
     limits = structs.replace(world.template.controller, memory_mib=4 * world.template.machine.memory_mib)
-    roomy = warm(structs.replace(world.template, controller=limits), Options(), print)
+    roomy = warm(structs.replace(world.template, controller=limits), Options(engine=engine), print)
     assert roomy.reused
     with roomy.fork(0) as other:
         error = error_of(other, source, timeout_seconds=60.0)
@@ -277,9 +277,10 @@ def act(observation):
     assert b"bytes left out" in record.controller_stdout
 
 
-def test_a_controller_is_nobody_and_sees_no_ground_truth(machine: Machine) -> None:
+def test_a_controller_is_nobody_and_sees_no_ground_truth(machine: Machine, engine: str) -> None:
+    machine.exec("cp /usr/bin/id /usr/local/bin/rootly; chmod 4755 /usr/local/bin/rootly", check=True)
     source = """
-import gc, os, sys
+import gc, os, subprocess, sys
 def attempt(name, action):
     try:
         print(name, action())
@@ -297,7 +298,19 @@ attempt("group", lambda: open("/sys/fs/cgroup/cgroup.procs", "w").write("0"))
 attempt("own", lambda: open("notes.txt", "w").write("mine"))
 attempt("descriptors", lambda: sum(os.path.exists(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")))
 attempt("seed", lambda: os.environ.get("EPISODE_SEED"))
-attempt("privileges", lambda: "NoNewPrivs:\\t1" in open("/proc/self/status").read())
+attempt("privileges", lambda: subprocess.run(["rootly", "-u"], capture_output=True, text=True).stdout.strip())
+others = [pid for pid in os.listdir("/proc") if pid.isdigit() and open(f"/proc/{pid}/status").read().split("Uid:")[1].split()[0] == "0"]
+def reach(pid):
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        path = f"/proc/{pid}/fd/{fd}"
+        if os.readlink(path) != "/dev/null":
+            yield os.open(path, os.O_RDWR)
+def refused(pid):
+    try:
+        return list(reach(pid)) == []
+    except OSError:
+        return True
+attempt("others", lambda: len(others) > 2 and all(refused(pid) for pid in others))
 def holds(value):
     return isinstance(value, (str, bytes)) and len(value) == 18 and str(value)[:7] == "the doc"
 found = [1 for o in gc.get_objects() for v in gc.get_referents(o) if holds(v)]
@@ -315,9 +328,10 @@ def act(observation):
     assert lines == {
         "uid": "(10001, 10001, 10001)", "gid": "((10001, 10001, 10001), [])",
         "world": "PermissionError", "code": "PermissionError", "config": "PermissionError",
-        "memory": "PermissionError", "root": "PermissionError", "agent": "PermissionError",
-        "group": "PermissionError", "own": "4", "descriptors": "4", "seed": "None", "privileges": "True",
-        "secrets": "0",
+        "memory": "PermissionError", "root": "PermissionError",
+        "agent": "PermissionError" if engine == "qemu" else "[]",  # a socket, which nobody can open
+        "group": "PermissionError", "own": "4", "descriptors": "4", "seed": "None", "privileges": "10001",
+        "others": "True", "secrets": "0",
     }  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def test_a_large_file_takes_many_pieces(machine: Machine, files: Filesystem) -> 
     assert files.read("/workspace/t/large") == exact
 
 
-def test_parts_of_a_file(files: Filesystem) -> None:
+def test_parts_of_a_file(files: Filesystem, engine: str) -> None:
     files.write("/workspace/t/digits", "0123456789")
 
     def part(offset: int, length: int | None) -> bytes:
@@ -76,8 +76,9 @@ def test_parts_of_a_file(files: Filesystem) -> None:
     assert [part(0, 3), part(4, 2), part(8, 50), part(7, None)] == [b"012", b"45", b"89", b"789"]
     assert [part(0, 0), part(10, 5), part(99, None)] == [b"", b"", b""]
     assert files.read("/proc/version").startswith(b"Linux"), "a file whose size is told as 0"
-    with pytest.raises(AgentError, match="too large"):
-        files.read("/proc/kcore")
+    if engine == "qemu":  # gVisor's kernel shows nobody its memory
+        with pytest.raises(AgentError, match="too large"):
+            files.read("/proc/kcore")
 
 
 def test_folders_are_listed(machine: Machine, files: Filesystem) -> None:
@@ -307,7 +308,7 @@ def test_links_on_the_host_are_not_written_through(
     assert secret.read_bytes() == SECRET
 
 
-def test_transfers_have_a_size_limit(machine: Machine, files: Filesystem, tmp_path: Path) -> None:
+def test_transfers_have_a_size_limit(machine: Machine, files: Filesystem, tmp_path: Path, engine: str) -> None:
     machine.exec("mkdir d; truncate -s 600 d/a d/b; truncate -s 2G sparse", check=True, cwd="/workspace/t")
     with pytest.raises(
         TransferError, match=r"d/b has 600 bytes, 600 bytes came before it, and 1000 bytes are the most"
@@ -316,8 +317,9 @@ def test_transfers_have_a_size_limit(machine: Machine, files: Filesystem, tmp_pa
     with pytest.raises(TransferError, match=f"sparse has {2 << 30} bytes"):
         files.download("/workspace/t/sparse", tmp_path / "sparse")
     assert not (tmp_path / "sparse").exists()
-    with pytest.raises(TransferError, match="/proc/kcore has"):
-        files.download("/proc/kcore", tmp_path / "core")
+    if engine == "qemu":
+        with pytest.raises(TransferError, match="/proc/kcore has"):
+            files.download("/proc/kcore", tmp_path / "core")
     source = tmp_path / "source"
     source.mkdir()
     for name in "ab":

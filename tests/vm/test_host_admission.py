@@ -12,6 +12,8 @@ import psutil
 import pytest
 from hosting import fresh_cache, plain, session
 from microsim_vm import admission
+from microsim_vm.engines import qemu
+from microsim_vm.engines.gvisor import Gvisor
 from microsim_vm.errors import MemoryBudgetError
 from microsim_vm.options import Options
 from microsim_vm.world import WarmWorld, warm
@@ -20,15 +22,16 @@ pytestmark = pytest.mark.timeout(180)
 
 LIMIT = 1 << 30
 ENGINE_MIB = 96
+OVERHEAD_MIB = {"qemu": qemu.Qemu.overhead_mib, "gvisor": Gvisor.overhead_mib}
 admitted = functools.partial(admission.admitted, overhead_mib=ENGINE_MIB)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> WarmWorld:
+def world(tmp_path_factory: pytest.TempPathFactory, engine: str) -> WarmWorld:
     """A guest of 256 MiB, so that two of them fit into the control group of these tests and not three."""
     folder = tmp_path_factory.mktemp("admission")
     template = plain(folder, ("memory_mib: 160", "memory_mib: 256"))
-    return warm(template, Options(cache_dir=fresh_cache(folder / "cache").root), print)
+    return warm(template, Options(cache_dir=fresh_cache(folder / "cache").root, engine=engine), print)
 
 
 class Group:
@@ -97,7 +100,7 @@ say("finished", len(sizes), set(sizes), "most", most)
 
 def test_32_forks_that_dirty_64_mib_each_queue_in_a_control_group_of_1_gib(world: WarmWorld, group: Group) -> None:
     cache = world.snapshot.directory.parents[1]
-    with session(DIRTY, world.template.path, cache, group.folder) as other:
+    with session(DIRTY, world.template.path, cache, world.forker.engine.name, group.folder) as other:
         assert other.wait(150) == 0, other.text
     assert f"budget {int(1024 * admission.SHARE)}" in other.text
     assert f"finished 32 {{{64 << 20}}} most 2" in other.text
@@ -111,31 +114,32 @@ with warm(template, options, say).fork(1) as machine:
     say("answer", machine.exec("echo $EPISODE_SEED").stdout)
 """
     cache = world.snapshot.directory.parents[1]
-    with world.fork(1), world.fork(2), session(inside, world.template.path, cache, group.folder) as other:
+    arguments = (world.template.path, cache, world.forker.engine.name, group.folder)
+    with world.fork(1), world.fork(2), session(inside, *arguments) as other:
         assert other.wait(60) == 0, other.text
     assert "answer 1" in other.text
 
 
-def test_a_guest_that_can_never_fit_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_guest_that_can_never_fit_is_refused_at_once(tmp_path: Path, engine: str) -> None:
     memory = psutil.virtual_memory().total >> 20
     if memory > 65536:
         pytest.skip("this machine has more memory than a template can ask for")
     template = plain(tmp_path, ("memory_mib: 160", f"memory_mib: {memory}"))
     cache = fresh_cache(tmp_path / "cache")
     lines: list[str] = []
-    with pytest.raises(MemoryBudgetError, match=f"a guest of {memory} MiB needs {memory + ENGINE_MIB} MiB"):
-        warm(template, Options(cache_dir=cache.root), lines.append)
-    assert not [line for line in lines if "booting qemu" in line]
+    with pytest.raises(MemoryBudgetError, match=f"a guest of {memory} MiB needs {memory + OVERHEAD_MIB[engine]} MiB"):
+        warm(template, Options(cache_dir=cache.root, engine=engine), lines.append)
+    assert not [line for line in lines if f"booting {engine}" in line]
     assert list(cache.folder("staging").iterdir()) == []
 
 
 def test_a_full_budget_is_an_error_that_names_the_live_guests(
-    world: WarmWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: WarmWorld, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A runtime folder of its own: filling the real one would hold up everybody else on this machine.
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with world.fork(5):
-        rest = admission.budget_mib() - 3 * ENGINE_MIB - 256
+        rest = admission.budget_mib() - 2 * ENGINE_MIB - OVERHEAD_MIB[engine] - 256
         with (
             admitted(rest, "a very large guest"),
             pytest.raises(MemoryBudgetError) as caught,

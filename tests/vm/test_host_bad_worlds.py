@@ -58,18 +58,19 @@ SHORT = {"sleeps": 2, "unready": 2}
 class Outcome:
     """What warming a world came to."""
 
-    def __init__(self, name: str, cache: Cache, folder: Path) -> None:
+    def __init__(self, name: str, cache: Cache, folder: Path, engine: str) -> None:
         self.lines: list[str] = []
         self.folder = folder / name
         self._name = name
         self._cache = cache
+        self._engine = engine
         shutil.copytree(TEMPLATES / "faulty", self.folder)
         text = COMMON.format(name=name, timeout=SHORT.get(name, 60)) + WORLDS[name]
         (self.folder / "template.yaml").write_text(text)
 
     def warm(self, session_id: str = "") -> WarmWorld:
         self.lines = []
-        options = Options(cache_dir=self._cache.root, session_id=session_id)
+        options = Options(cache_dir=self._cache.root, session_id=session_id, engine=self._engine)
         return warm(load_template(self.folder / "template.yaml"), options, self.lines.append)
 
     def error(self, session_id: str = "") -> WarmUpError:
@@ -83,11 +84,11 @@ Get = Callable[[str], tuple[Outcome, "WarmWorld | WarmUpError"]]
 
 
 @pytest.fixture(scope="module")
-def warmed(tmp_path_factory: pytest.TempPathFactory) -> Get:
+def warmed(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Get:
     """Return a function that gives a world's outcome; all are warmed at the first call, two at a time."""
     folder = tmp_path_factory.mktemp("bad")
     cache = fresh_cache(folder / "cache")
-    outcomes = {name: Outcome(name, cache, folder) for name in WORLDS}
+    outcomes = {name: Outcome(name, cache, folder, engine) for name in WORLDS}
     results: dict[str, Future[WarmWorld | WarmUpError]] = {}
 
     def get(name: str) -> tuple[Outcome, WarmWorld | WarmUpError]:
@@ -183,14 +184,16 @@ except MicrosimError as error:
 
 
 @pytest.mark.parametrize(
-    ("program", "package", "shared"),
+    ("engine", "program", "package", "shared"),
     [
-        ("qemu-system-x86_64", "qemu-system-x86", ["bases"]),
-        ("mmdebstrap", "mmdebstrap", ["wheels"]),
+        ("qemu", "qemu-system-x86_64", "qemu-system-x86", ["bases"]),
+        ("gvisor", "runsc", "runsc", ["bases"]),
+        ("gvisor", "fsck.erofs", "erofs-utils", ["bases"]),
+        ("auto", "mmdebstrap", "mmdebstrap", ["wheels"]),
     ],
 )
 def test_a_missing_program_is_named_with_the_command_that_installs_it(
-    tmp_path: Path, program: str, package: str, shared: list[str]
+    tmp_path: Path, engine: str, program: str, package: str, shared: list[str]
 ) -> None:
     farm = tmp_path / "bin"
     farm.mkdir()
@@ -199,7 +202,7 @@ def test_a_missing_program_is_named_with_the_command_that_installs_it(
             if entry.name != program and not (farm / entry.name).is_symlink():
                 (farm / entry.name).symlink_to(entry)
     cache = fresh_cache(tmp_path / "cache", *shared)
-    with session(FAILS, plain(tmp_path).path, cache.root, env={"PATH": str(farm)}) as other:
+    with session(FAILS, plain(tmp_path).path, cache.root, engine, env={"PATH": str(farm)}) as other:
         assert other.wait(30) == 0
     assert f"MissingToolError {program} not found on this machine" in other.text
     sudo = "" if os.geteuid() == 0 else "sudo "

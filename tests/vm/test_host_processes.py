@@ -27,6 +27,20 @@ WARM = """
 world = warm(template, options, say)
 say("warm", "reused" if world.reused else "booted")
 """
+# The moment between the last file of a snapshot and its manifest, stretched.
+WARM_SLOWLY = (
+    """
+from microsim_vm import snapshots
+seal = snapshots.seal
+
+def slowly(*args):
+    time.sleep(5)
+    return seal(*args)
+
+snapshots.seal = slowly
+"""
+    + WARM
+)
 HOLD = (
     WARM
     + """
@@ -40,20 +54,22 @@ SLEEP = "time.sleep(600)\n"
 class Place:
     """A template and a cache in which it is warm."""
 
-    def __init__(self, template: Template, cache: Cache) -> None:
+    def __init__(self, template: Template, cache: Cache, engine: str) -> None:
         self.template = template
         self.cache = cache
-        self.world: WarmWorld = warm(template, Options(cache_dir=cache.root), print)
+        self.engine = engine
+        self.options = Options(cache_dir=cache.root, engine=engine)
+        self.world: WarmWorld = warm(template, self.options, print)
 
     @property
-    def arguments(self) -> tuple[Path, Path]:
-        return self.template.path, self.cache.root
+    def arguments(self) -> tuple[Path, Path, str]:
+        return self.template.path, self.cache.root, self.engine
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Place:
     folder = tmp_path_factory.mktemp("processes")
-    return Place(plain(folder), fresh_cache(folder / "cache"))
+    return Place(plain(folder), fresh_cache(folder / "cache"), engine)
 
 
 def records_of(pid: int) -> list[runtime.GuestRecord]:
@@ -78,7 +94,7 @@ def test_a_killed_session_leaves_no_guest_and_its_records_go_at_the_next_start(p
         other.kill()
     wait_for(lambda: gone(guests), "the end of the guests", 5)
     assert len(records_of(other.process.pid)) == 2
-    warm(place.template, Options(cache_dir=place.cache.root), print)
+    warm(place.template, place.options, print)
     assert records_of(other.process.pid) == []
 
 
@@ -105,7 +121,7 @@ say("answered", machine.exec("echo $EPISODE_SEED").stdout)
 @pytest.mark.parametrize("interrupts", [1, 2])
 def test_ctrl_c_during_the_boot_ends_everything(place: Place, tmp_path: Path, interrupts: int) -> None:
     cache = fresh_cache(tmp_path / "cold")
-    with session(WARM, place.template.path, cache.root) as other:
+    with session(WARM, place.template.path, cache.root, place.engine) as other:
         wait_for(lambda: guests_of(cache.root), "a boot", 30)
         _interrupt(other, interrupts)
     assert guests_of(cache.root) == []
@@ -135,10 +151,14 @@ def test_ctrl_c_during_an_episode_ends_everything(place: Place, body: str) -> No
     with session(HOLD + body + "\n", *place.arguments) as other:
         other.expect("busy")
         time.sleep(1.0)
-        guests = [child.pid for child in psutil.Process(other.process.pid).children(recursive=True)]
-        assert len(guests) == (4 if "map" in body else 2)
+        guests = [child.pid for child in psutil.Process(other.process.pid).children()]
+        if "map" in body:
+            assert len(guests) >= 4  # two of them change from moment to moment, and one may be started ahead
+        else:
+            assert len(guests) == 2
+        every = [child.pid for child in psutil.Process(other.process.pid).children(recursive=True)]
         _interrupt(other, 1)
-    wait_for(lambda: gone(guests), "the end of the guests", 5)
+    wait_for(lambda: gone(every), "the end of the guests", 5)
 
 
 def _interrupt(other: Session, times: int) -> None:
@@ -172,7 +192,7 @@ def test_a_guest_inherits_no_descriptor_and_no_environment(place: Place, tmp_pat
             targets = [os.readlink(entry) for entry in process.joinpath("fd").iterdir()]
             sockets = [target for target in targets if target.startswith("socket:")]
             assert f"socket:[{os.fstat(server.fileno()).st_ino}]" not in sockets
-            assert len(sockets) == 2  # the agent's channel and the monitor: pairs without a name
+            assert len(sockets) == 2  # the agent's channel, and a way to the engine: pairs without a name
             for name in ("tcp", "tcp6", "udp", "udp6"):
                 listed = process.joinpath("net", name).read_text()
                 assert not any(target[8:-1] in listed.split() for target in sockets)
@@ -181,6 +201,10 @@ def test_a_guest_inherits_no_descriptor_and_no_environment(place: Place, tmp_pat
                 if f"socket:[{fields[6]}]" in sockets:
                     assert len(fields) == 7, "a socket with a path"
                     assert fields[5] == "03", "a socket that is not connected"
+    if place.engine == "gvisor":  # whose kernel and file server have what is theirs; the guest has none of it
+        files = {target for target in targets if target.startswith("/") and not target.startswith("/dev/")}
+        assert {Path(target).name for target in files} == set()
+        return
     image = place.world.snapshot.directory
     files = {target for target in targets if target.startswith("/") and not target.startswith("/dev/")}
     layers = {str(path.resolve()) for path in (*place.cache.folder("bases").resolve().glob("*/base.erofs"),
@@ -192,7 +216,7 @@ def test_a_guest_inherits_no_descriptor_and_no_environment(place: Place, tmp_pat
     assert rest <= {"socket", "pipe", "anon_inode"}
 
 
-def test_two_sessions_warm_the_same_world_once_also_in_a_deep_folder(tmp_path: Path) -> None:
+def test_two_sessions_warm_the_same_world_once_also_in_a_deep_folder(tmp_path: Path, engine: str) -> None:
     deep = tmp_path / ("tïef und breit " * 8).strip()
     assert len(str(deep)) > 120
     template = plain(deep)
@@ -201,8 +225,8 @@ def test_two_sessions_warm_the_same_world_once_also_in_a_deep_folder(tmp_path: P
     env = {"TMPDIR": str(deep / "tmp")}
     use = WARM + 'print("seed", world.fork(4).exec("echo $EPISODE_SEED").stdout)\n'
     with (
-        session(use, template.path, cache.root, env=env) as one,
-        session(use, template.path, cache.root, env=env) as two,
+        session(use, template.path, cache.root, engine, env=env) as one,
+        session(use, template.path, cache.root, engine, env=env) as two,
     ):
         assert (one.wait(), two.wait()) == (0, 0)
     both = one.text + "\n" + two.text
@@ -216,30 +240,34 @@ def test_two_sessions_warm_the_same_world_once_also_in_a_deep_folder(tmp_path: P
     assert list((deep / "tmp").iterdir()) == []
 
 
-def test_worlds_with_different_keys_are_warmed_side_by_side(tmp_path: Path) -> None:
+def test_worlds_with_different_keys_are_warmed_side_by_side(tmp_path: Path, engine: str) -> None:
     cache = fresh_cache(tmp_path / "cache")
     first, second = plain(tmp_path / "a"), plain(tmp_path / "b", ("start: 1", "start: 100"))
-    with session(WARM, first.path, cache.root) as one, session(WARM, second.path, cache.root) as two:
+    with (
+        session(WARM, first.path, cache.root, engine) as one,
+        session(WARM, second.path, cache.root, engine) as two,
+    ):
         wait_for(lambda: len(guests_of(cache.root)) == 2, "two boots at a time", 30)
         for other in (one, two):
             _interrupt(other, 1)
     assert guests_of(cache.root) == []
 
 
-def test_the_builder_is_killed_and_a_waiting_session_takes_over(tmp_path: Path) -> None:
+def test_the_builder_is_killed_and_a_waiting_session_takes_over(tmp_path: Path, engine: str) -> None:
     template, cache = plain(tmp_path), fresh_cache(tmp_path / "cache")
-    with session(WARM, template.path, cache.root) as builder:
+    with session(WARM_SLOWLY, template.path, cache.root, engine) as builder:
         builder.expect("booting")
-        with session(WARM + SLEEP, template.path, cache.root) as waiting:
+        with session(WARM + SLEEP, template.path, cache.root, engine) as waiting:
             waiting.expect("waiting for another process: the warm-up of plain")
-            # The device state is written after the memory and before the manifest.
-            wait_for(lambda: list(cache.folder("staging").glob("*/work/state")), "the snapshot's state", 60)
+            # The device state, or the checkpoint, is written after the memory and before the manifest.
+            last = "state" if engine == "qemu" else "checkpoint.img"
+            wait_for(lambda: list(cache.folder("staging").glob(f"*/work/{last}")), "the snapshot's last file", 60)
             builder.kill()
             assert list(cache.folder("snapshots").iterdir()) == []
             waiting.expect("warm booted")
     assert [line for line in waiting.output if line.startswith("warmed up in")]
     lines: list[str] = []
-    world = warm(template, Options(cache_dir=cache.root), lines.append)
+    world = warm(template, Options(cache_dir=cache.root, engine=engine), lines.append)
     assert world.reused
     assert [line for line in lines if line.startswith("removed what a dead process had left: half-written snapshot-")]
     assert list(cache.folder("staging").iterdir()) == []
@@ -249,7 +277,7 @@ def test_the_builder_is_killed_and_a_waiting_session_takes_over(tmp_path: Path) 
 
 def test_a_killed_build_of_the_base_system_leaves_no_process_and_no_mount(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "empty")
-    with session(WARM, plain(tmp_path).path, cache.root) as builder:
+    with session(WARM, plain(tmp_path).path, cache.root, "auto") as builder:
         builder.expect("building the base system")
         wait_for(lambda: _children(builder.process.pid, "apt-get") or _children(builder.process.pid, "dpkg"),
                  "a package being fetched or unpacked", 30)  # fmt: skip

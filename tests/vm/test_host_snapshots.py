@@ -15,7 +15,8 @@ import pytest
 from hosting import fresh_cache, plain
 from microsim_vm import owner, snapshots
 from microsim_vm.cache import Cache
-from microsim_vm.engines import qemu
+from microsim_vm.engines import qemu, runsc
+from microsim_vm.engines.gvisor import CHECKPOINT, Gvisor
 from microsim_vm.errors import NoSpaceError, SnapshotError
 from microsim_vm.options import Options
 from microsim_vm.templates.bake import Image, bake
@@ -28,14 +29,17 @@ pytestmark = pytest.mark.timeout(120)
 class Place:
     """A template and a cache of its own; warmed on demand, with what was said meanwhile."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, engine: str) -> None:
         self.template: Template = plain(folder)
         self.cache: Cache = fresh_cache(folder / "cache")
         self.lines: list[str] = []
+        self.engine = engine
+        # The largest file of a snapshot, and all of them.
+        self.memory, self.files = {"qemu": ("ram", ["ram", "state"])}.get(engine, (CHECKPOINT, [CHECKPOINT]))
 
     def warm(self) -> WarmWorld:
         self.lines = []
-        return warm(self.template, Options(cache_dir=self.cache.root), self.lines.append)
+        return warm(self.template, Options(cache_dir=self.cache.root, engine=self.engine), self.lines.append)
 
     @property
     def boots(self) -> int:
@@ -43,14 +47,14 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("snapshots"))
+def place(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Place:
+    return Place(tmp_path_factory.mktemp("snapshots"), engine)
 
 
 @pytest.fixture
 def ram(place: Place) -> Path:
-    """The memory file of a good snapshot."""
-    return place.warm().snapshot.directory / "ram"
+    """The file of a good snapshot that has its memory."""
+    return place.warm().snapshot.directory / place.memory
 
 
 def flip(file: Path) -> None:
@@ -93,6 +97,18 @@ def test_forking_leaves_the_snapshot_as_it_is(place: Place, ram: Path) -> None:
     assert snapshots.load(place.cache, world.snapshot.key) is not None
 
 
+@pytest.mark.parametrize("size", [0, 1, 0.5])
+def test_a_shortened_file_is_never_forked(place: Place, ram: Path, size: float) -> None:
+    """Not even where its time of change says nothing, as after a crash of the host."""
+    before = ram.stat()
+    ram.chmod(0o600)
+    os.truncate(ram, max(0, int(before.st_size * size) - 1))
+    os.utime(ram, ns=(before.st_atime_ns, before.st_mtime_ns))
+    world = place.warm()
+    assert not world.reused
+    answers(world)
+
+
 def test_altered_memory_of_the_right_size_is_never_used(place: Place, ram: Path) -> None:
     size = ram.stat().st_size
     flip(ram)
@@ -106,8 +122,8 @@ def test_altered_memory_of_the_right_size_is_never_used(place: Place, ram: Path)
 
 
 def test_deleted_files_with_the_manifest_kept_are_rebuilt(place: Place, ram: Path) -> None:
-    ram.unlink()
-    (ram.parent / "state").unlink()
+    for name in place.files:
+        (ram.parent / name).unlink()
     assert (ram.parent / "manifest.json").exists()
     world = place.warm()
     assert not world.reused
@@ -115,8 +131,9 @@ def test_deleted_files_with_the_manifest_kept_are_rebuilt(place: Place, ram: Pat
     answers(world)
 
 
-@pytest.mark.parametrize("name", ["ram", "state"])
-def test_after_a_boot_of_the_host_contents_are_compared(place: Place, ram: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("which", [0, -1])
+def test_after_a_boot_of_the_host_contents_are_compared(place: Place, ram: Path, tmp_path: Path, which: int) -> None:
+    name = place.files[which]
     key = ram.parent.name
     copy = Cache(tmp_path)
     folder = copy.folder("snapshots") / key
@@ -142,7 +159,7 @@ def test_a_snapshot_without_a_whole_manifest_is_discarded(
     cache = Cache(tmp_path)
     folder = cache.folder("snapshots") / ram.parent.name
     folder.mkdir()
-    (folder / "ram").write_bytes(b"half")
+    (folder / place.memory).write_bytes(b"half")
     if manifest is not None:
         (folder / "manifest.json").write_bytes(manifest)
     assert snapshots.load(cache, ram.parent.name) is None
@@ -161,6 +178,16 @@ def test_a_snapshot_that_vanishes_under_a_session_is_named(place: Place, ram: Pa
 
 
 @dataclass
+class OtherGvisor(Gvisor):
+    """GVisor as some other host would have it."""
+
+    there: dict[str, str]
+
+    def identity(self) -> dict[str, str]:
+        return self.there
+
+
+@dataclass
 class OtherEngine(qemu.Qemu):
     """QEMU as some other host would have it."""
 
@@ -170,6 +197,21 @@ class OtherEngine(qemu.Qemu):
         return {**qemu.Qemu("tcg").identity(), **self.changed}
 
 
+@pytest.mark.parametrize("engine", ["gvisor"], indirect=True)
+def test_the_key_covers_whatever_could_change_a_checkpoint(place: Place, ram: Path) -> None:
+    image = bake(place.template, place.cache, locked=False, progress=print)
+    engine = place.warm().forker.engine
+    identity = engine.identity()
+    changes = [{**identity, name: f"another {value}"} for name, value in identity.items()]
+    keys = {snapshots.key_of(image, OtherGvisor(change), place.template.machine) for change in changes}
+    own = snapshots.key_of(image, engine, place.template.machine)
+    assert own == ram.parent.name
+    assert len(keys | {own}) == 1 + len(changes)
+    assert set(identity) == {"engine", "version", "platform", "cpu", "arguments"}
+    assert identity["version"] == runsc.version()
+
+
+@pytest.mark.parametrize("engine", ["qemu"], indirect=True)
 def test_the_key_covers_whatever_could_change_a_snapshot(place: Place, ram: Path) -> None:
     image = bake(place.template, place.cache, locked=False, progress=print)
     shape = place.template.machine
@@ -213,14 +255,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", folder], check=True)
 
 
-def test_too_little_space_is_refused_up_front_with_nothing_partial_left(tmp_path: Path, small_disk: Path) -> None:
+def test_too_little_space_is_refused_up_front_with_nothing_partial_left(
+    tmp_path: Path, small_disk: Path, engine: str
+) -> None:
     cache = fresh_cache(small_disk / "cache")
     lines: list[str] = []
     with pytest.raises(NoSpaceError) as caught:
-        warm(plain(tmp_path), Options(cache_dir=cache.root), lines.append)
+        warm(plain(tmp_path), Options(cache_dir=cache.root, engine=engine), lines.append)
     assert "need 224 MiB, have 7" in caught.value.what
     assert str(cache.root) in caught.value.what
-    assert not [line for line in lines if "booting qemu" in line]
+    assert not [line for line in lines if f"booting {engine}" in line]
     assert list(cache.folder("snapshots").iterdir()) == []
     assert list(cache.folder("staging").iterdir()) == []
 

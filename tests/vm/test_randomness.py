@@ -31,14 +31,29 @@ import os, tempfile, uuid
 print(os.urandom(32).hex(), uuid.uuid4().hex, tempfile.mktemp(), flush=True)
 """
 ORDER_SCRIPT = 'print("".join({"dock", "shelf", "gate", "ramp", "lift", "aisle", "bay", "belt"}), flush=True)\n'
+FLAGS_SCRIPT = """
+import fcntl, socket, struct
+SIOCGIFFLAGS = 0x8913
+print(struct.unpack_from("16xH", fcntl.ioctl(socket.socket(), SIOCGIFFLAGS, struct.pack("16s16x", b"lo")))[0])
+"""
 MULTICAST_SCRIPT = """
-import socket, struct
+import errno, socket
 receiver, sender = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in "12")
 receiver.settimeout(5)
 receiver.bind(("", 7400))
-receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("4sL", b"\\xef\\xff\\0\\1", 0))
-sender.sendto(b"hello", ("239.255.0.1", 7400))
-print(receiver.recv(100).decode())
+def send(text, *interface):
+    group = b"\\xef\\xff\\0\\1" + b"".join(interface)
+    receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group.ljust(8, b"\\0"))
+    for address in interface:
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, address)
+    sender.sendto(text, ("239.255.0.1", 7400))
+    print(receiver.recv(100).decode())
+    receiver.setsockopt(socket.IPPROTO_IP, socket.IP_DROP_MEMBERSHIP, group.ljust(8, b"\\0"))
+try:
+    send(b"anywhere")
+except OSError as error:
+    print(errno.errorcode[error.errno])
+send(b"loopback", socket.inet_aton("127.0.0.1"))
 """
 
 
@@ -194,11 +209,14 @@ def test_controllers_draw_by_the_seed(zoo: WarmWorld) -> None:
     assert printed[0] != printed[1]
 
 
-def test_without_reseeding_forks_repeat_everything(zoo: WarmWorld) -> None:
+def test_without_reseeding_forks_repeat_everything(zoo: WarmWorld, engine: str) -> None:
     """The trap that this project is there to close: other seeds, same numbers, the kernel's included."""
     forks = [_unreseeded(zoo, seed) for seed in (1, 2)]
     for name in sorted(GOVERNED | UNDECLARED):
         assert forks[0][name] == forks[1][name], f"{name} differs"
+    if engine == "gvisor":  # its kernel hands the host's bytes on, and has nothing that could repeat
+        assert not any(_repeats(name, forks) for name in ENTROPY)
+        return
     # The kernel renews its generator by itself now and then, so that not every pair of forks repeats its bytes.
     for seed in (3, 4, 5, 6):
         if all(_repeats(name, forks) for name in ENTROPY):
@@ -243,7 +261,7 @@ def test_big_seeds_do_not_alias(zoo: WarmWorld, forks: dict[int, tuple[Draws, di
         assert len({values[name] for values in drawn.values()}) == len(drawn), f"{name} aliases"
 
 
-def test_wall_clock_name_and_loopback(cartpole: WarmWorld) -> None:
+def test_wall_clock_name_and_loopback(cartpole: WarmWorld, engine: str) -> None:
     names = set()
     for _ in range(2):
         with cartpole.fork(1) as machine:
@@ -252,10 +270,12 @@ def test_wall_clock_name_and_loopback(cartpole: WarmWorld) -> None:
             assert before - 0.5 < guest < time.time() + 0.5
             names.add(machine.exec("hostname", check=True).stdout.strip())
             assert machine.id in names
-            flags = int(machine.filesystem.read("/sys/class/net/lo/flags"), 16)
+            flags = int(machine.exec(["python3", "-c", FLAGS_SCRIPT], check=True).stdout)
             assert flags & 0x1, "lo is down"
-            assert flags & 0x1000, "lo has no multicast flag"
-            routes = [line.split() for line in machine.filesystem.read("/proc/net/route").decode().splitlines()]
-            assert ["lo", "000000E0"] in [route[:2] for route in routes]
-            assert machine.exec(["python3", "-c", MULTICAST_SCRIPT], check=True).stdout == "hello\n"
+            if engine == "qemu":  # gVisor's has no routes: who multicasts has to name it
+                assert flags & 0x1000, "lo has no multicast flag"
+                routes = [line.split() for line in machine.filesystem.read("/proc/net/route").decode().splitlines()]
+                assert ["lo", "000000E0"] in [route[:2] for route in routes]
+            heard = machine.exec(["python3", "-c", MULTICAST_SCRIPT], check=True).stdout.split()
+            assert heard == ["anywhere" if engine == "qemu" else "ENODEV", "loopback"]
     assert len(names) == 2

@@ -15,6 +15,7 @@ from hosting import Place, fresh_cache, plain, wait_for
 from microsim_vm import Sandbox, owner, reaper, runtime
 from microsim_vm.errors import SandboxNotFoundError
 from microsim_vm.sandbox import saved
+from microsim_vm.templates.bake import bake
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -33,6 +34,16 @@ WRITING_IMAGE = "stop(os, 'rename', lambda old, new: new.name == 'hibernated')\n
 WRITING_RECORD = "from microsim_vm.sandbox.live import Live; stop(Live, '_put')\n"
 ENDING = "from microsim_vm.sandbox.live import Live; stop(Live, 'end')\n"
 REMOVING = "import shutil; stop(shutil, 'rmtree', after=True)\n"
+# Of gVisor's guests: a layer is unpacked; one is started; one is being written, or has been, and not started again.
+UNPACKING = "stop(os, 'rename', lambda old, new: str(new).endswith('.tree'))\n"
+UNPACKED = "stop(os, 'rename', lambda old, new: str(old).endswith('.partial') and 'root-' in str(old))\n"
+STARTED = "from microsim_vm.engines import overuse; stop(overuse, 'watch')\n"
+CHECKPOINTING = """
+import subprocess
+stop(subprocess.Popen, 'communicate', lambda self, *rest: 'checkpoint' in self.args)
+"""
+CHECKPOINTED = "from microsim_vm.engines.gvisor import GvisorVm; stop(GvisorVm, '_wait')\n"
+STORING = "stop(os, 'replace', lambda old, new: str(new).endswith('checkpoint.img'))\n"
 STARTING = "from microsim_vm.sandbox import launch; stop(launch, 'start')\n"
 WAKING = """
 from microsim_vm.agent import AgentClient
@@ -46,10 +57,10 @@ sandbox.fork()
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Place:
     """Nothing is warm in it before the first test."""
     folder = tmp_path_factory.mktemp("crashes")
-    return Place(plain(folder), fresh_cache(folder / "cache"))
+    return Place(plain(folder), fresh_cache(folder / "cache"), engine)
 
 
 @pytest.fixture
@@ -79,6 +90,27 @@ def test_killed_while_the_first_snapshot_is_made(place: Place, point: str) -> No
     assert listed(place) == []
     assert place.left(pid) == []
     assert list(place.cache.folder("snapshots").iterdir()) == []
+
+
+@pytest.mark.parametrize("engine", ["gvisor"], indirect=True)
+@pytest.mark.parametrize(
+    "point", [UNPACKING, UNPACKED, STARTED, CHECKPOINTING, CHECKPOINTED, STORING],
+    ids=["unpacking", "unpacked", "started", "checkpointing", "checkpointed", "storing"],
+)  # fmt: skip
+def test_gvisors_guests_killed_while_the_first_snapshot_is_made(tmp_path: Path, engine: str, point: str) -> None:
+    place = Place(plain(tmp_path), fresh_cache(tmp_path / "cache"), engine)
+    bake(place.template, place.cache, locked=False, progress=print)  # the lock that this writes is an input of the next
+    pid = killed(place, point + "create()")
+    assert listed(place) == []
+    assert place.left(pid) == []
+    assert list(place.cache.folder("snapshots").iterdir()) == []
+    # What was unpacked in part is replaced by the next one, and nothing takes it for whole meanwhile.
+    for partial in place.cache.root.rglob("*.partial"):
+        assert partial.is_dir()
+        assert not partial.with_suffix("").exists()
+    with place.create(seed=3) as sandbox:
+        assert sandbox.exec("echo $EPISODE_SEED").stdout == "3\n"
+    assert list(place.cache.root.rglob("*.partial")) == []
 
 
 def test_what_was_half_made_is_made_anew(place: Place) -> None:
@@ -116,6 +148,28 @@ def test_killed_while_a_sandbox_runs(place: Place, stranger: subprocess.Popen[by
     assert saved.listed(place.cache) == []
     with place.create() as sandbox:
         assert sandbox.exec("echo well").stdout == "well\n"
+
+
+@pytest.mark.parametrize("engine", ["gvisor"], indirect=True)
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(STARTED + "create()", id="restore"),
+        pytest.param("sandbox = create()\n" + CHECKPOINTING + "sandbox.fork()", id="copying"),
+        pytest.param("sandbox = create()\n" + CHECKPOINTED + "sandbox.fork()", id="copied"),
+        pytest.param("sandbox = create()\n" + STARTED + "sandbox.fork()", id="going on"),
+        pytest.param("sandbox = create()\n" + STORING + "sandbox.snapshot('half')", id="storing"),
+        pytest.param("sandbox = create()\n" + CHECKPOINTING + "sandbox.hibernate()", id="hibernating"),
+        pytest.param("sandbox = create()\n" + CHECKPOINTED + "sandbox.hibernate()", id="hibernated"),
+        pytest.param("sandbox = create(); sandbox.pause(); say('stopped'); sleep()", id="paused"),
+        pytest.param("sandbox = create(); sandbox.fork_tree(3); say('stopped'); sleep()", id="tree"),
+    ],
+)
+def test_gvisors_guests_killed_while_a_sandbox_runs(place: Place, body: str) -> None:
+    pid = killed(place, "create().kill()\n" + body)
+    assert any(line.startswith("sandbox sb-") for line in reaper.reap(place.cache))
+    assert place.left(pid) == []
+    assert saved.listed(place.cache) == []
 
 
 def test_killed_before_the_engine_knows_whose_it_is(place: Place, tmp_path: Path) -> None:

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 from hosting import Place, fresh_cache, guests_of, plain, wait_for
-from microsim_vm import Sandbox, Volume
-from microsim_vm.errors import SandboxNotFoundError, SnapshotError, VolumeBusyError
+from microsim_vm import Options, Sandbox, Volume
+from microsim_vm.errors import SandboxNotFoundError, SnapshotError, UnsupportedByEngineError, VolumeBusyError
 from microsim_vm.owner import start_time
 
 pytestmark = pytest.mark.timeout(120)
 
 COUNTER = "(i=0; while :; do i=$((i+1)); echo $i >>/workspace/count; sleep 0.05; done) >/dev/null 2>&1 &"
+# gVisor's guests have none, and a volume is one.
+WITH_DISKS = pytest.mark.parametrize("engine", ["qemu"], indirect=True)
 # A process that makes a sandbox and keeps it; and one that does so until it is told to go on.
 OWNER = "sandbox = create()\nsay(sandbox.id)\n"
 # One that says nothing until the file named by its third argument is there.
@@ -32,9 +34,9 @@ def given(name):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Place:
     folder = tmp_path_factory.mktemp("sharing")
-    place = Place(plain(folder), fresh_cache(folder / "cache"))
+    place = Place(plain(folder), fresh_cache(folder / "cache"), engine)
     place.create().kill()
     return place
 
@@ -256,14 +258,14 @@ sandbox.exec_stream("sleep 567 & echo; wait", on_stdout=lambda _: say("runs"), t
 
 def test_time_to_live_and_idle_hibernation(place: Place) -> None:
     with contextlib.ExitStack() as stack:
-        idle, busy, at_work = (stack.enter_context(place.create(ttl_seconds=1.5)) for _ in range(3))
-        sleepy = stack.enter_context(place.create(hibernate_after=1.0))
         for_ever = place.create(persistent=True, ttl_seconds=1.0)
         stack.callback(for_ever.kill)
+        sleepy = stack.enter_context(place.create(hibernate_after=1.0))
+        idle, busy, at_work = (stack.enter_context(place.create(ttl_seconds=3.0)) for _ in range(3))
         sleepy.filesystem.write("/workspace/file", b"kept")
-        long = ThreadPoolExecutor(1).submit(at_work.exec, "sleep 4; echo done")
+        long = ThreadPoolExecutor(1).submit(at_work.exec, "sleep 6; echo done")
         started = time.monotonic()
-        while time.monotonic() - started < 3.5:
+        while time.monotonic() - started < 5.0:
             assert busy.exec("true").exit_code == 0
             time.sleep(0.2)
         assert idle.status == "dead"
@@ -296,6 +298,22 @@ except KeyboardInterrupt:
         assert other.wait() == 0
 
 
+@pytest.mark.parametrize("engine", ["gvisor"], indirect=True)
+def test_gvisors_guests_have_no_volumes_and_auto_takes_another_engine_for_them(place: Place) -> None:
+    volume = Volume.create("unmounted", 16, options=place.options)
+    with pytest.raises(UnsupportedByEngineError, match="gvisor cannot mount volumes") as refused:
+        place.create(volumes={"/data": "unmounted"})
+    assert "qemu" in refused.value.hint
+    assert place.store.records() == []
+    auto = Options(cache_dir=place.cache.root)
+    with Sandbox.create(place.template.path, volumes={"/data": "unmounted"}, options=auto) as sandbox:
+        record = place.store.read(sandbox.id)
+        assert record is not None
+        assert record.origin.engine["engine"] == "qemu"
+        assert sandbox.exec("echo kept >/data/file && cat /data/file").stdout == "kept\n"
+    volume.delete(place.options)
+
+
 LETTERS = """
 import hashlib
 
@@ -321,6 +339,7 @@ stop(AgentClient, "_send", lambda self, op, *rest: op == "wake")
 """
 
 
+@WITH_DISKS
 def test_writes_survive_any_number_of_hibernations_and_a_volume_has_one_writer(place: Place) -> None:
     volume = Volume.create("letters", 16, options=place.options)
     first = (
@@ -390,6 +409,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(tmp_path)], check=True)
 
 
+@WITH_DISKS
 def test_hibernation_is_refused_where_a_volume_cannot_be_flushed(place: Place, small: Path) -> None:
     volume = Volume.create("narrow", 32, options=place.options)
     image = place.cache.folder("volumes", "narrow") / "image"

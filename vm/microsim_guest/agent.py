@@ -21,7 +21,7 @@ class Peer:
 
     def __init__(self, process: "subprocess.Popen[bytes]", sock: socket.socket) -> None:
         self._process = process
-        self._link = wire.SocketLink(sock)
+        self._link = wire.SocketLink(sock, read_ahead=True)
         self._open: Dict[Any, Callable[[wire.Frame], None]] = {}
         self._own_ids = itertools.count(1)
         self._send_lock = threading.Lock()
@@ -104,7 +104,7 @@ class Agent:
     def _start_host(self, module: str, *descriptors: int) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             [sys.executable, "-m", module, *map(str, descriptors)],
-            env=dict(self._env, PYTHONPATH=config.GUEST_FOLDER),
+            env=dict(self._env, PYTHONPATH=config.GUEST_FOLDER, **kernel.told()),
             cwd="/workspace",
             stdin=subprocess.DEVNULL,
             pass_fds=descriptors,

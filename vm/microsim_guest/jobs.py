@@ -75,6 +75,11 @@ class Job:
         self._cancelled = True
         self._group.kill()
 
+    @property
+    def cancelled(self) -> bool:
+        """It was killed, or is about to be."""
+        return self._cancelled
+
     def sent(self, size: int) -> None:
         """Note that so many bytes of output are on their way to the host."""
         with self._flow:

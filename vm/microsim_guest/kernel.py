@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import time
+from typing import Dict
 
 RNDADDENTROPY = 0x40085203
 RNDRESEEDCRNG = 0x5207
@@ -21,15 +22,24 @@ RB_AUTOBOOT = 0x01234567
 OOM_USER, OOM_WORLD, OOM_AGENT = 500, -500, -1000
 
 
+# What an engine tells the guest's first process about a kernel that cannot be asked.
+KERNEL, MEMORY_MIB = "MICROSIM_KERNEL", "MICROSIM_MEMORY_MIB"
+
+
+def told() -> Dict[str, str]:
+    """Return the part of the environment that a process needs to be told the same."""
+    return {name: os.environ[name] for name in (KERNEL, MEMORY_MIB) if name in os.environ}
+
+
 def is_gvisor() -> bool:
     """Tell whether this guest's kernel is gVisor's; asked of what the engine started, and of nothing it has left."""
-    return os.environ.get("MICROSIM_KERNEL") == "gvisor"
+    return os.environ.get(KERNEL) == "gvisor"
 
 
 def memory_bytes() -> int:
     """Return this guest's memory; a kernel that has not memory of its own is told how much it may use."""
-    told = os.environ.get("MICROSIM_MEMORY_MIB")
-    return int(told) << 20 if told else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    mib = os.environ.get(MEMORY_MIB)
+    return int(mib) << 20 if mib else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def add_entropy(data: bytes) -> None:

@@ -1,20 +1,25 @@
 """Terminals: a command on a pseudo-terminal of its own, driven by the host."""
 
+import array
 import contextlib
 import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import termios
 import threading
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from microsim_guest import accounts, commands, jobs, wire
+from microsim_guest import accounts, commands, jobs, kernel, wire
+from microsim_guest.foreground import Foreground
 
 WINDOW = 256 * 1024  # bytes sent to the host and not yet confirmed; beyond that the command has to wait
 MAX_INPUT = 1024 * 1024  # bytes typed and not yet read
+IN_FLIGHT = 64 * 1024  # bytes that Linux may hold between a terminal's two sides, and does not count yet
+MAX_UNREAD = 16 * 1024 * 1024  # bytes printed and not yet read, where the kernel lets a command print without end
 
 ENDED = "this terminal has ended"
 
@@ -58,9 +63,12 @@ class Terminal:
         self._unconfirmed = 0
         self._job = jobs.Job(token)
         self._master, slave = pty.openpty()
+        self._foreground = Foreground(self._master) if kernel.is_gvisor() else None
 
         def enter() -> None:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            if self._foreground is not None:
+                self._foreground.attend()
             self._job.enter()
             account.become()
 
@@ -78,7 +86,7 @@ class Terminal:
                 preexec_fn=enter,
             )
         except BaseException:
-            os.close(self._master)
+            self._close_terminal()
             self._job.end([])
             raise
         finally:
@@ -98,8 +106,7 @@ class Terminal:
             readable = True
             while self._process.poll() is None:
                 readable = self._move(emit, readable, 0.05)
-            for _ in range(16):  # what is there; something in the background may never stop writing
-                readable = readable and self._read(emit)
+            self._pass_on_what_is_there(emit)
         finally:
             code = self._finish()
         return {"exit_code": code}
@@ -120,6 +127,8 @@ class Terminal:
         """Change the size; the command is told by SIGWINCH."""
         with self._in_use():
             _set_size(self._master, rows, columns)
+            if self._foreground is not None:
+                self._foreground.signal(signal.SIGWINCH)
 
     def confirm(self, size: int) -> None:
         """Note that the host has dealt with so many bytes of output."""
@@ -139,30 +148,58 @@ class Terminal:
         reads = [self._wake_read]
         if readable and self._unconfirmed < WINDOW:
             reads.append(self._master)
+        self._drop_what_is_too_much(emit)
         reads, writes, _ = select.select(reads, [self._master] if self._pending else [], [], timeout)
         if self._wake_read in reads:
             os.read(self._wake_read, 4096)
         if writes:
             self._write()
-        return self._read(emit) if self._master in reads else readable
+        return self._read(emit) is not None if self._master in reads else readable
 
-    def _read(self, emit: Callable[[str, bytes], None]) -> bool:
-        """Pass some output on; False when nobody has the terminal open any more."""
+    def _read(self, emit: Callable[[str, bytes], None]) -> Optional[int]:
+        """Pass some output on, and return how much; None when nobody has the terminal open any more."""
         try:
             data = os.read(self._master, wire.CHUNK)
         except BlockingIOError:
-            return True
+            return 0
         except OSError:  # EIO: what a terminal has in place of an end
-            return False
+            return None
         with self._lock:
             self._unconfirmed += len(data)
         emit("output", data)
-        return True
+        return len(data)
+
+    def _drop_what_is_too_much(self, emit: Callable[[str, bytes], None]) -> None:
+        """Leave most of the output out where nobody takes it and the kernel (gVisor's) still takes more."""
+        dropped = 0
+        while _unread(self._master) > (MAX_UNREAD // 2 if dropped else MAX_UNREAD):
+            dropped += len(os.read(self._master, wire.CHUNK))
+        if dropped:
+            emit("output", "\r\n[... {} bytes left out ...]\r\n".format(dropped).encode())
+
+    def _pass_on_what_is_there(self, emit: Callable[[str, bytes], None]) -> None:
+        """Pass on what is there now, and no more: something in the background may never stop writing."""
+        left = max(_unread(self._master), IN_FLIGHT)
+        while left > 0 and not self._job.cancelled:
+            if self._unconfirmed >= WINDOW:
+                self._move(emit, False, 0.05)
+                continue
+            size = self._read(emit)
+            if not size:
+                return
+            left -= size
 
     def _write(self) -> None:
         with self._lock:
+            text, number = self._pending[:4096], None
             try:
-                self._pending = self._pending[os.write(self._master, self._pending[:4096]) :]
+                if self._foreground is not None:
+                    text, number = self._foreground.split(text)
+                written = os.write(self._master, text) if text else 0
+                self._pending = self._pending[written:]
+                if self._foreground is not None and number is not None and written == len(text):
+                    self._foreground.signal(number)
+                    self._pending = self._pending[1:]
             except BlockingIOError:
                 return
             except OSError:
@@ -180,10 +217,16 @@ class Terminal:
         code = self._process.wait()
         with self._lock:
             del _open[self._token]
-            for fd in (self._master, self._wake_read, self._wake_write):
+            self._close_terminal()
+            for fd in (self._wake_read, self._wake_write):
                 os.close(fd)
         self._job.end([])
         return code
+
+    def _close_terminal(self) -> None:
+        if self._foreground is not None:
+            self._foreground.close()
+        os.close(self._master)
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
@@ -196,6 +239,12 @@ class Terminal:
 
 def _set_size(fd: int, rows: int, columns: int) -> None:
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def _unread(fd: int) -> int:
+    size = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, size)
+    return size[0]
 
 
 def find(token: str) -> Terminal:

@@ -1,14 +1,17 @@
 """A control group where the kernel only counts processes: its memory is looked at, and it is killed by hand."""
 
+import contextlib
 import os
 import signal
 import threading
 import time
 from typing import Dict, Iterator, List, Optional, Tuple
 
-from microsim_guest.controlgroup import KILL_S, OOM_KILL, PIDS_MAX, ControlGroup
+from microsim_guest import kernel
+from microsim_guest.controlgroup import KILL_S, OOM_KILL, PIDS_MAX, ROOT, ControlGroup
 
 LOOK_S = 0.02  # between two looks at all groups
+CLOSER_LOOK_S = 0.001  # between two looks at the number of processes, where there are many
 AWAKE_S = 2.0  # how long a new group is looked at before anything is in it
 
 
@@ -16,7 +19,8 @@ class WatchedGroup(ControlGroup):
     """A cgroup v1 of gVisor's, which counts processes and lists them, and does no more.
 
     Its memory is looked at fifty times a second. As a kernel that is out of memory would, it then kills the largest
-    process. What two processes share counts for both, so the guest as a whole must have grown by as much too.
+    process. What two processes share counts for both, so the guest as a whole must have grown by as much too. Where the
+    guest as a whole has used up its memory, the largest process of all groups is killed.
     """
 
     def __init__(self, name: str, **limits: int) -> None:
@@ -37,6 +41,7 @@ class WatchedGroup(ControlGroup):
 
     def kill(self) -> None:
         """Kill every member with SIGKILL; none can start another one any more."""
+        self.note_fullness()  # while it still has the limit that it ran with
         self._write("pids.max", "0")
         deadline = time.monotonic() + KILL_S
         while time.monotonic() < deadline:
@@ -49,6 +54,7 @@ class WatchedGroup(ControlGroup):
 
     def events(self) -> Dict[str, int]:
         """Return how often limits were seen to be hit."""
+        self.note_fullness(ended=1)  # its first process may have ended between two looks
         return dict(self._hits)
 
     def populated(self) -> bool:
@@ -74,29 +80,35 @@ class WatchedGroup(ControlGroup):
         members = list(self._members())
         if not members:
             return False
-        try:
-            most = self._read("pids.max").strip()
-            if most not in ("max", "0") and int(self._read("pids.current")) >= int(most):
-                self._hits[PIDS_MAX] += 1
-        except OSError:  # it has been removed
-            return False
+        self.note_fullness()
         if self._memory_max:
             sizes = [(_resident(pid), path, pid) for path, pid in members]
             if sum(size for size, _, _ in sizes) > self._memory_max < _used_memory() - self._used_before:
-                _, path, pid = max(sizes)
-                _watch.group(path)._hits[OOM_KILL] += 1
-                _kill(pid)
+                _watch.kill(*max(sizes)[1:])
         return True
+
+    def killed_for_memory(self) -> None:
+        """Note that a process of it was killed because memory ran out."""
+        self._hits[OOM_KILL] += 1
+
+    def note_fullness(self, ended: int = 0) -> bool:
+        """Note it where there are, or were before some ended, as many processes as there may be.
+
+        Returns:
+            Whether there are half as many, so that it may be full at any moment.
+        """
+        with contextlib.suppress(OSError):  # it has been removed
+            most = self._read("pids.max").strip()
+            if most not in ("max", "0"):
+                there = int(self._read("pids.current")) + ended
+                self._hits[PIDS_MAX] += there >= int(most)
+                return 2 * there >= int(most)
+        return False
 
     def _members(self) -> Iterator[Tuple[str, int]]:
         """Yield (the group's path, process id) of all in this group and in those inside it."""
         for path, _, _ in os.walk(self.path):
-            try:
-                with open(os.path.join(path, "cgroup.procs")) as file:
-                    found = [int(line) for line in file]
-            except OSError:  # it has been removed
-                continue
-            for pid in found:
+            for pid in _processes(path):
                 yield path, pid
 
 
@@ -124,30 +136,55 @@ class _Watch:
         with self._changed:
             self._groups.pop(group.path, None)
 
-    def group(self, path: str) -> WatchedGroup:
-        """Return the group of this path."""
-        return self._groups[path]
+    def kill(self, path: str, pid: int) -> None:
+        """Kill a process because memory ran out, where its group is one of these."""
+        with self._changed:
+            group = self._groups.get(path)
+        if group is not None:
+            group.killed_for_memory()
+            _kill(pid)
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 groups: List[WatchedGroup] = list(self._groups.values())
             in_use = [group.look() for group in groups]
-            if not any(in_use):
+            if any(in_use):
+                if _used_memory() > kernel.memory_bytes():
+                    # Another process has groups too, and looks as well: only one of them knows the largest's.
+                    self.kill(*max(_user_processes(), default=(0, "", 0))[1:])
+            else:
                 with self._changed:
                     if time.monotonic() > self._until:
                         self._changed.wait()
-            time.sleep(LOOK_S)
+            deadline = time.monotonic() + LOOK_S
+            # A fork bomb's processes end as soon as a fork fails: it is full for a moment, and over.
+            while any([group.note_fullness() for group in groups]) and time.monotonic() < deadline:
+                time.sleep(CLOSER_LOOK_S)
+            time.sleep(max(0.0, deadline - time.monotonic()))
 
 
 _watch = _Watch()
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+
+
+def _user_processes() -> Iterator[Tuple[int, str, int]]:
+    """Yield (bytes in memory, the group's path, process id) of all that are in a group."""
+    for path, _, _ in os.walk(ROOT):
+        for pid in _processes(path) if path != ROOT else ():
+            yield _resident(pid), path, pid
+
+
+def _processes(path: str) -> List[int]:
+    try:
+        with open(os.path.join(path, "cgroup.procs")) as file:
+            return [int(line) for line in file]
+    except OSError:  # it has been removed
+        return []
 
 
 def _resident(pid: int) -> int:

@@ -11,6 +11,10 @@ from microsim_guest import codec
 
 from microsim_vm.errors import ControllerError, ControllerTimeoutError, MicrosimError
 
+LIMITS = {
+    "pids.max": "it ran into its process limit (controller.processes)",
+    "memory.oom_kill": "it was killed over its memory limit (controller.memory_mib)",
+}
 _ITEM_SIZES = {"|b1": 1, "|i1": 1, "|u1": 1}
 
 
@@ -121,12 +125,8 @@ def _controller_error(result: dict[str, Any]) -> ControllerError | None:
             error["message"], cause="it hangs, or the limit is too low for this machine",
             hint="raise controller.wall_time_s in the template, or pass timeout_seconds",
         )  # fmt: skip
-    cause = ""
     exit_code, events = result["controller"]["exit_code"], result["controller"]["events"]
-    if events["memory.oom_kill"]:
-        cause = "it was killed over its memory limit (controller.memory_mib)"
-    elif events["pids.max"]:
-        cause = "it ran into its process limit (controller.processes)"
-    elif "ended while" in error["message"]:
+    cause = ", and ".join(text for event, text in LIMITS.items() if events[event])
+    if not cause and "ended while" in error["message"]:
         cause = f"it was killed by signal {-exit_code}" if exit_code < 0 else f"it exited with {exit_code}"
     return ControllerError(error["message"], cause=cause, details=error["traceback"])

@@ -11,6 +11,7 @@ import collections
 import contextlib
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -258,7 +259,8 @@ def _used(path: Path) -> float:
     for file in path.iterdir() if path.is_dir() else [path]:
         if file.name != saved.MANIFEST:  # whoever lists what there is reads that one
             info = file.stat()
-            times += [info.st_mtime, info.st_atime]
+            # Whoever looks how large a folder is, as we do, reads it.
+            times += [info.st_mtime] if stat.S_ISDIR(info.st_mode) else [info.st_mtime, info.st_atime]
     return max(times)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from microsim_vm import admission, digests, tools
 from microsim_vm.cache import Cache
-from microsim_vm.engines import gvisor, qemu, runsc, trials
+from microsim_vm.engines import gvisor, qemu, runsc, select, trials
 from microsim_vm.engines.base import Boot
 from microsim_vm.errors import MicrosimError, MissingToolError
 from microsim_vm.templates import base, spec
@@ -77,6 +77,7 @@ def everything(cache: Cache, *, deep: bool, progress: Progress) -> Iterator[Find
     yield _kvm(cache, deep, progress)
     for platform in trials.PLATFORMS:
         yield _gvisor(platform, cache, progress)
+    yield _chosen(cache, deep, progress)
     yield _guest_memory()
     yield _in_namespaces("namespaces", [], [shutil.which("true") or "/bin/true"], "a private network, and its root")
     yield _tap()
@@ -102,10 +103,11 @@ def _program(program: str, what_for: str, *, required: bool) -> Finding:
 def _qemu() -> Finding:
     """Start QEMU's microvm machine in its sandbox, talk to it, and end it."""
     name = "qemu"
+    required = not tools.found("runsc")
     try:
         program = tools.need("qemu-system-x86_64")
     except MissingToolError:
-        return _missing(name, "qemu-system-x86_64", "not installed; it runs the guests", required=True)
+        return _missing(name, "qemu-system-x86_64", "not installed; it runs the guests", required=required)
     argv = [
         program, "-nodefaults", "-no-user-config", "-display", "none", "-sandbox", qemu.SANDBOX, "-machine", "microvm",
         "-accel", "tcg,tb-size=16", "-m", "16M", "-S", "-qmp", "stdio",
@@ -113,16 +115,16 @@ def _qemu() -> Finding:
     try:
         done = subprocess.run(argv, input=QEMU_TALK, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(name, "unusable", f"it does not start: {error}", required=True)
+        return Finding(name, "unusable", f"it does not start: {error}", required=required)
     if done.returncode != 0 or '"return"' not in done.stdout:
-        return Finding(name, "unusable", f"it does not start: {_last(done.stderr)}", required=True)
+        return Finding(name, "unusable", f"it does not start: {_last(done.stderr)}", required=required)
     return Finding(name, "ok", f"{qemu.version()}: the microvm machine starts, with its system call filter",
-                   required=True)  # fmt: skip
+                   required=required)  # fmt: skip
 
 
 def _kvm(cache: Cache, deep: bool, progress: Progress) -> Finding:
     name = "kvm"
-    slower = "guests are emulated, which is tens of times slower"
+    slower = "guests run on gVisor, or are emulated, which is tens of times slower"
     if not os.path.exists("/dev/kvm"):
         return Finding(name, "missing", f"/dev/kvm does not exist; {slower}")
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
@@ -146,6 +148,19 @@ def _gvisor(platform: str, cache: Cache, progress: Progress) -> Finding:
     if why_not:
         return Finding(name, "unusable", why_not)
     return Finding(name, "ok", f"runsc {runsc.version()}: guests start, are written and restored, and draw differently")
+
+
+def _chosen(cache: Cache, deep: bool, progress: Progress) -> Finding:
+    """Choose as a run without options does."""
+    name = "engine"
+    try:
+        boot = _guest(cache, deep, progress)
+        if boot is None:
+            return Finding(name, "not tried", "no image is built yet", "microsim doctor --deep")
+        choice = select.choose("auto", "auto", "emulated", probe=boot, cache=cache, progress=progress)
+    except MicrosimError as error:
+        return Finding(name, "unusable", error.what, required=True)
+    return Finding(name, "ok", choice.line(), required=True)
 
 
 def _guest(cache: Cache, deep: bool, progress: Progress) -> Boot | None:

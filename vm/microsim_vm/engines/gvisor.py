@@ -57,7 +57,8 @@ class GvisorVm:
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._text = bytearray()
-        self._paused = self._ended = False
+        self._paused = self._saving = self._ended = False
+        self._starting = threading.Lock()  # what is ended is not started any more
         self.channel, self._theirs = socket.socketpair()
         self._folder = runtime.folder() / f"{runtime.GVISOR}{uuid.uuid4().hex[:12]}"
         self._folder.mkdir(mode=0o700)
@@ -88,10 +89,12 @@ class GvisorVm:
         if self._paused:
             self._call("resume", self._id)
             self._paused = False
-        elif self._image is not None:
-            self._start("restore", "--image-path", str(self._image))
-        elif self._process is None:
-            self._start("run")
+            return
+        with self._starting:
+            if self._image is not None:
+                self._start("restore", "--image-path", str(self._image))
+            elif self._process is None and not self._ended:
+                self._start("run")
 
     def _start(self, verb: str, *words: str) -> None:
         started = time.monotonic()
@@ -110,7 +113,7 @@ class GvisorVm:
             self._theirs.close()
         self._reader = threading.Thread(target=self._read, args=(console,), name="microsim-console", daemon=True)
         self._reader.start()
-        overuse.watch(self._process.pid, self._limit_mib, self._too_large)
+        overuse.watch(self._process.pid, self._limit_mib, self._end)
         self.phases_ms["process start"] = (time.monotonic() - started) * 1000.0
 
     def _read(self, console: int) -> None:
@@ -120,11 +123,10 @@ class GvisorVm:
                 self._text += data
                 del self._text[:-CONSOLE_BYTES]
 
-    def _too_large(self, used_mib: int) -> None:
-        self._text += (
-            f"microsim: killed: the guest used {used_mib} MiB of the host's memory, {self._limit_mib} MiB are its own\n"
-        ).encode()
-        self._kill_processes()
+    def _end(self, reason: str) -> None:
+        if self._process is not None and not self._saving:  # else it ends anyway, and must not do so before it is saved
+            self._text += f"microsim: killed: {reason}\n".encode()
+            self._process.kill()  # without waiting: other guests are to be looked at
 
     def pause(self) -> None:
         """Stop all of the guest's processes."""
@@ -134,10 +136,15 @@ class GvisorVm:
 
     def checkpoint(self, folder: Path) -> None:
         """Write the guest to ``folder/checkpoint.img``; :meth:`run` restores it from there."""
-        self._call("checkpoint", "--image-path", str(folder), self._id)
+        self._saving = True  # the guest ends before it is known to be written
+        try:
+            self._call("checkpoint", "--image-path", str(folder), self._id)
+            self._wait()  # runsc has to have tidied up before it can restore
+            with self._starting:
+                self._image = None if self._ended else folder
+        finally:
+            self._saving = False
         self._paused = False
-        self._image = folder
-        self._reader.join(END_TIMEOUT_S)
 
     def console(self) -> str:
         """Return the tail of what the guest and runsc printed."""
@@ -145,21 +152,39 @@ class GvisorVm:
 
     def alive(self) -> bool:
         """Tell whether the guest runs, or can still be started."""
-        return not self._ended and (self._image is not None or self._process is None or self._process.poll() is None)
+        if self._ended:
+            return False
+        return self._saving or self._image is not None or self._process is None or self._process.poll() is None
 
     def kill(self) -> None:
         """End all of the guest's processes, and remove what runsc kept of it."""
-        self._ended = True
-        self._image = None
+        with self._starting:
+            self._ended = True
+            self._image = None
         self.channel.close()
-        self._kill_processes()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._theirs.close()
+        try:
+            self._kill_processes()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _kill_processes(self) -> None:
         if self._process is None:
             return
         self._process.kill()
-        self._process.wait(END_TIMEOUT_S)
+        self._wait()
+
+    def _wait(self) -> None:
+        """Wait for the end of all of the guest's processes.
+
+        Raises:
+            EngineError: They do not end.
+        """
+        assert self._process is not None
+        try:
+            self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise EngineError(f"runsc did not end within {END_TIMEOUT_S:g} s") from None
         self._reader.join(END_TIMEOUT_S)  # the others hold the console until they are gone
 
     def _call(self, verb: str, *words: str) -> None:
@@ -193,7 +218,7 @@ class Gvisor:
     isolation: Isolation = "sandbox"
     snapshot_files = (CHECKPOINT,)
     memory_file = None
-    overhead_mib = 96
+    overhead_mib = 128
     lacks: Mapping[Ability, str] = {
         "kernel": "its guests run on gVisor's own kernel, which comes with runsc and takes no modules",
         "volumes": "a volume is a disk, and its guests have none; to mount it for them on the host would hand the "

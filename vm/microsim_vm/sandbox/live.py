@@ -33,6 +33,7 @@ READ_ONLY = frozenset({"ping", "files.read", "files.list", "files.stat", "exec.c
 # Those that last as long as what they run; hibernation waits for all others.
 COMMANDS = frozenset({"exec", "terminal.run"})
 BRIEF_S = 10.0
+WORTH_WHOLE = 3  # forks of a moment without a memory file, from which on it pays to make that cheap to read
 
 _here: dict[tuple[Path, str], Live] = {}
 _changes = threading.Lock()
@@ -66,6 +67,7 @@ class Live:
         self._copied_at = -1  # ``_asked`` when the fork point was made
         self._copies = 0  # forks made from the fork point
         self._point_base: FileRecord | None = None  # its memory file, where that is known
+        self._point_flat = False  # it is as cheap to fork as it gets
         with _changes:
             _here[store.cache.root, record.id] = self
 
@@ -123,7 +125,8 @@ class Live:
         with self._lock:
             self._need_here()
             if self.record.status == "running":
-                self._forker.engine.pause(self._machine.guest[0])
+                with self._telling_crashes():
+                    self._forker.engine.pause(self._machine.guest[0])
                 self._write(status="paused")
 
     def resume(self) -> None:
@@ -144,9 +147,9 @@ class Live:
         cache = self.store.cache
         if name is not None:
             saved.check_name(cache, name)
-        with self._lock, cache.staging("saved") as staging:
+        with self._lock, cache.staging("saved") as staging, self._telling_crashes():
             self._need_copyable("saved")
-            need_space(cache.root, 2 * (self._forker.boot.memory_mib << 20), f"a snapshot of {self.record.id}")
+            need_space(cache.root, 2 * self._saved_bytes(), f"a snapshot of {self.record.id}")
             asked = self._copy(staging)
             self._forker.engine.flatten(staging)
             wanted = SavedSnapshot(
@@ -154,6 +157,7 @@ class Live:
                 dict(metadata),
             )  # fmt: skip
             point = self._new_fork_point(asked)
+            self._point_flat = True
             for path in staging.iterdir():  # before it has its name: from then on anybody may delete it
                 os.link(path, point / path.name)
             snapshot = saved.keep(cache, staging, wanted)
@@ -171,7 +175,7 @@ class Live:
             SnapshotError: It cannot be copied now.
             SandboxStateError: It is paused, or writes to a volume.
         """
-        with self._lock:
+        with self._lock, self._telling_crashes():
             self._need_copyable("forked")
             point = self.store.folder(self.record.id) / FORK_POINT
             if self._in_flight or self._copied_at != self._asked:
@@ -201,7 +205,7 @@ class Live:
             stack.enter_context(self.store.locked(self.record.id))
             staging = stack.enter_context(self.store.cache.staging("hibernate"))
             self._need_running()
-            need_space(staging, (self._forker.boot.memory_mib << 20) + SPARE_BYTES, f"hibernating {self.record.id}")
+            need_space(staging, self._saved_bytes(), f"hibernating {self.record.id}")
             stack.enter_context(self._telling_crashes())
             with client.quiesced():
                 try:
@@ -215,6 +219,7 @@ class Live:
                     self._put(self.record.asleep())
                 except BaseException:
                     self._forker.engine.resume(vm)
+                    self._note_process()
                     raise
                 self.end()
             staging.mkdir()  # its owner removes it
@@ -252,16 +257,28 @@ class Live:
         """Copy the guest into a folder and return how many requests it had had by then."""
         with self._counters:
             asked = self._asked
-        with self._telling_crashes():
-            self._forker.copy(*self._machine.guest, folder)
+        self._forker.copy(*self._machine.guest, folder)
+        self._note_process()
         return asked
+
+    def _note_process(self) -> None:
+        """Note the process of the guest, which an engine may have had to start anew after a copy."""
+        if self._machine.pid != self.record.pid:
+            self._put(msgspec.structs.replace(self.record, pid=self._machine.pid))
+
+    def _saved_bytes(self) -> int:
+        """Return what a copy of the guest may take on the disk."""
+        engine, memory_mib = self._forker.engine, self._forker.boot.memory_mib
+        if engine.memory_file is None:  # and a guest that cannot be written as a whole is lost
+            return sum(engine.largest(memory_mib).values())
+        return (memory_mib << 20) + SPARE_BYTES
 
     @contextlib.contextmanager
     def _telling_crashes(self) -> Iterator[None]:
-        """Say that the guest has crashed, rather than what failed because of that."""
+        """Say that the guest has crashed, or was killed meanwhile, rather than what failed because of that."""
         try:
             yield
-        except MicrosimError:
+        except (MicrosimError, OSError):
             self.look()
             self._need_running()
             raise
@@ -270,16 +287,22 @@ class Live:
         folder = self.store.folder(self.record.id) / FORK_POINT
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        self._copied_at, self._copies, self._point_base = asked, 0, None
+        self._copied_at, self._copies, self._point_base, self._point_flat = asked, 0, None, False
         return folder
 
     def _share(self, point: Path) -> None:
-        """Merge the fork point into one file once its forks would otherwise copy more than that costs."""
+        """Make the fork point cheap to fork once its forks would otherwise do more work than that costs."""
         self._copies += 1
         pages = point / memory.PAGES
-        if pages.exists() and pages.stat().st_size * self._copies > (point / memory.RAM).stat().st_blocks * 512:
+        if self._forker.engine.memory_file is None:
+            worth = self._copies >= WORTH_WHOLE
+        else:
+            worth = pages.exists() and (
+                pages.stat().st_size * self._copies > (point / memory.RAM).stat().st_blocks * 512
+            )
+        if worth and not self._point_flat:
             self._forker.engine.flatten(point)
-            self._point_base = None
+            self._point_base, self._point_flat = None, True
 
     def _need_here(self) -> None:
         if self._gone:
