@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hosting import fresh_cache
 from microsim_vm import Options, Sandbox, archive
 from microsim_vm.cache import Cache
 from microsim_vm.errors import ArchiveError
 from microsim_vm.sandbox import saved
+from microsim_vm.templates import find_template
+from microsim_vm.templates.bake import bake
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("archive")]
 
@@ -31,10 +34,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory, templates: list[Path], en
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[Cache]:
-    cache = Cache(tmp_path_factory.mktemp("elsewhere") / "cache")
-    yield cache
-    shutil.rmtree(cache.root)
+def elsewhere(tmp_path_factory: pytest.TempPathFactory, templates: list[Path], engine: str) -> Iterator[Cache]:
+    """A cache with nothing in it; for gVisor, which runs no image from elsewhere, with the image baked in it."""
+    root = tmp_path_factory.mktemp("elsewhere") / "cache"
+    if engine == "gvisor":
+        bake(find_template("cartpole", templates), fresh_cache(root), locked=False, progress=print)
+    yield Cache(root)
+    shutil.rmtree(root)
 
 
 def test_files_and_processes_go_on_where_they_were(exported: Path, elsewhere: Cache) -> None:
@@ -66,6 +72,18 @@ def test_a_damaged_file_leaves_nothing_beside_what_is_there(exported: Path, else
     with pytest.raises(ArchiveError):
         archive.restore(elsewhere, damaged, name="damaged")
     assert files_of(elsewhere) == before
+
+
+def test_gvisor_unpacks_no_image_that_it_was_sent(exported: Path, tmp_path: Path, engine: str) -> None:
+    cache = Cache(tmp_path / "cache")
+    if engine == "qemu":
+        archive.restore(cache, exported, name="sent")  # its guest mounts what is in the image, and not the host
+        assert len(list(cache.folder(archive.IMPORTED).iterdir())) == 5
+        return
+    with pytest.raises(ArchiveError, match="the image of cartpole is not here") as caught:
+        archive.restore(cache, exported, name="sent")
+    assert "microsim bake" in caught.value.hint
+    assert [path for path in files_of(cache) if "saved" in path.parts or archive.IMPORTED in path.parts] == []
 
 
 def files_of(cache: Cache) -> list[Path]:

@@ -227,13 +227,15 @@ def test_a_controller_that_forges_answers(machine: Machine) -> None:
         error_of(machine, find + f"def act(observation):\n    {forged}\n    os._exit(0)\n", timeout_seconds=10.0)
 
 
-def test_a_fork_bomb_is_capped(machine: Machine) -> None:
+def test_a_fork_bomb_is_capped(machine: Machine, engine: str) -> None:
     source = "import os\ndef act(observation):\n    while True:\n        os.fork()\n"
     started = time.monotonic()
     record = run(machine, source, timeout_seconds=5.0)
     assert time.monotonic() - started < 30.0
     assert isinstance(record.error, ControllerError)
-    assert "process limit" in record.error.cause
+    # gVisor's kernel does not tell of forks that failed: it is seen to be full, or, as its memory is copied in large
+    # pieces, to be too large.
+    assert ("process limit" if engine == "qemu" else "limit") in record.error.cause
     assert machine.exec("ls -d /proc/[0-9]*/fd | wc -l", check=True).exit_code == 0, "the agent still answers"
     users = machine.exec("for p in /proc/[0-9]*; do stat -c %u $p; done | grep -c 10001").stdout
     assert users == "0\n", "processes of the controller are left"

@@ -130,23 +130,22 @@ def test_a_slow_reader_slows_the_command_down(machine: Machine, engine: str) -> 
         stalled.wait(90.0)
 
     script = f"for i in $(seq {lines}); do head -c 100000 /dev/zero; printf . >>n; done; exit 4"
-    with machine.terminal(script, rows=24, columns=80) as terminal:
-        with ThreadPoolExecutor(1) as pool:
-            ended = pool.submit(terminal.run, stall)
-            try:
-                wait_until(lambda: machine.filesystem.exists("/workspace/n"), 20, lambda: "nothing was printed")
-                if engine == "qemu":
-                    time.sleep(1.0)
-                    before = machine.filesystem.read("/workspace/n")
-                    time.sleep(1.0)
-                    assert machine.filesystem.read("/workspace/n") == before, "it did not wait for us"
-                    assert len(before) < 10
-                else:
-                    done = f"test $(stat -c %s n) = {lines}"
-                    wait_until(lambda: machine.exec(done).exit_code == 0, 60, lambda: "it does not end")
-            finally:
-                stalled.set()
-            assert ended.result(30.0) == 4
+    with machine.terminal(script, rows=24, columns=80) as terminal, ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(terminal.run, stall)
+        try:
+            wait_until(lambda: machine.filesystem.exists("/workspace/n"), 20, lambda: "nothing was printed")
+            if engine == "qemu":
+                time.sleep(1.0)
+                before = machine.filesystem.read("/workspace/n")
+                time.sleep(1.0)
+                assert machine.filesystem.read("/workspace/n") == before, "it did not wait for us"
+                assert len(before) < 10
+            else:
+                done = f"test $(stat -c %s n) = {lines}"
+                wait_until(lambda: machine.exec(done).exit_code == 0, 60, lambda: "it does not end")
+        finally:
+            stalled.set()
+        assert ended.result(30.0) == 4
     dropped = sum(map(int, re.findall(rb"\[\.\.\. (\d+) bytes left out", shown)))
     assert (dropped > 0) == (engine == "gvisor")
     assert shown.count(b"\0") + dropped == lines * 100_000

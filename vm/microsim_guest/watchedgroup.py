@@ -19,8 +19,8 @@ class WatchedGroup(ControlGroup):
     """A cgroup v1 of gVisor's, which counts processes and lists them, and does no more.
 
     Its memory is looked at fifty times a second. As a kernel that is out of memory would, it then kills the largest
-    process. What two processes share counts for both, so the guest as a whole must have grown by as much too. Where the
-    guest as a whole has used up its memory, the largest process of all groups is killed.
+    processes, until the rest fits. What two of them share counts for both, so the guest as a whole must have grown by
+    as much too. Where the guest as a whole has used up its memory, the largest of all groups with limits are killed.
     """
 
     def __init__(self, name: str, **limits: int) -> None:
@@ -28,13 +28,14 @@ class WatchedGroup(ControlGroup):
         self._used_before = 0
         self._hits = {OOM_KILL: 0, PIDS_MAX: 0}
         super().__init__(name, **limits)
-        _watch.add(self)
 
     def limit(self, **limits: int) -> None:
         """Set limits: ``pids_max`` (processes and threads), ``memory_max`` (bytes)."""
         self._memory_max = limits.pop("memory_max", self._memory_max)
         self._used_before = _used_memory()
         super().limit(**limits)
+        if limits or self._memory_max:  # else there is nothing to look for yet
+            _watch.add(self)
 
     def delegate(self) -> None:
         """Do nothing: every group has its own limits."""
@@ -72,20 +73,21 @@ class WatchedGroup(ControlGroup):
         _watch.drop(self)
         return True
 
-    def look(self) -> bool:
-        """Note the limits that it is at, and kill its largest process where it is too large; tell whether it is in use.
+    def look(self, used: int) -> bool:
+        """Note the limits that it is at, and kill its largest processes where it is too large; tell if it is in use.
 
         Processes of the groups inside this one count too; a kill is noted in the group that it was in.
+
+        Args:
+            used: Bytes that the whole guest uses.
         """
-        members = list(self._members())
-        if not members:
-            return False
         self.note_fullness()
-        if self._memory_max:
+        members = list(self._members())
+        # Processes are asked for their sizes, which takes long where they are many, only where it may matter.
+        if members and 0 < self._memory_max < used - self._used_before:
             sizes = [(_resident(pid), path, pid) for path, pid in members]
-            if sum(size for size, _, _ in sizes) > self._memory_max < _used_memory() - self._used_before:
-                _watch.kill(*max(sizes)[1:])
-        return True
+            _watch.kill_largest(sizes, sum(size for size, _, _ in sizes) - self._memory_max)
+        return bool(members)
 
     def killed_for_memory(self) -> None:
         """Note that a process of it was killed because memory ran out."""
@@ -122,7 +124,7 @@ class _Watch:
         self._thread: Optional[threading.Thread] = None
 
     def add(self, group: WatchedGroup) -> None:
-        """Look at a group from now on."""
+        """Look at a group from now on; it may be one of those that are looked at already."""
         with self._changed:
             self._groups[group.path] = group
             self._until = time.monotonic() + AWAKE_S
@@ -136,30 +138,40 @@ class _Watch:
         with self._changed:
             self._groups.pop(group.path, None)
 
-    def kill(self, path: str, pid: int) -> None:
-        """Kill a process because memory ran out, where its group is one of these."""
-        with self._changed:
-            group = self._groups.get(path)
-        if group is not None:
-            group.killed_for_memory()
-            _kill(pid)
+    def kill_largest(self, sizes: List[Tuple[int, str, int]], excess: int) -> None:
+        """Kill the largest processes, of those whose groups are among these, because memory ran out.
+
+        Args:
+            sizes: (bytes in memory, the group's path, process id) of all that may be the largest.
+            excess: Bytes that they have too many; nothing is done where that is not more than 0.
+        """
+        for size, path, pid in sorted(sizes, reverse=True):
+            if excess <= 0:
+                return
+            excess -= size
+            with self._changed:
+                group = self._groups.get(path)
+            if group is not None:
+                group.killed_for_memory()
+                _kill(pid)
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 groups: List[WatchedGroup] = list(self._groups.values())
-            in_use = [group.look() for group in groups]
+            used = _used_memory()
+            in_use = [group.look(used) for group in groups]
             if any(in_use):
-                if _used_memory() > kernel.memory_bytes():
-                    # Another process has groups too, and looks as well: only one of them knows the largest's.
-                    self.kill(*max(_user_processes(), default=(0, "", 0))[1:])
+                if used > kernel.memory_bytes():
+                    # Another process has groups too, and looks as well: each kills its own.
+                    self.kill_largest(list(_limited_processes()), used - kernel.memory_bytes())
             else:
                 with self._changed:
                     if time.monotonic() > self._until:
                         self._changed.wait()
             deadline = time.monotonic() + LOOK_S
             # A fork bomb's processes end as soon as a fork fails: it is full for a moment, and over.
-            while any([group.note_fullness() for group in groups]) and time.monotonic() < deadline:
+            while sum(group.note_fullness() for group in groups) and time.monotonic() < deadline:
                 time.sleep(CLOSER_LOOK_S)
             time.sleep(max(0.0, deadline - time.monotonic()))
 
@@ -172,10 +184,15 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _user_processes() -> Iterator[Tuple[int, str, int]]:
-    """Yield (bytes in memory, the group's path, process id) of all that are in a group."""
-    for path, _, _ in os.walk(ROOT):
-        for pid in _processes(path) if path != ROOT else ():
+def _limited_processes() -> Iterator[Tuple[int, str, int]]:
+    """Yield (bytes in memory, the group's path, process id) of all in groups that have limits."""
+    for path, _, files in os.walk(ROOT):
+        if "pids.max" not in files:  # the topmost group
+            continue
+        with contextlib.suppress(OSError), open(os.path.join(path, "pids.max")) as file:  # it may have been removed
+            if file.read().strip() == "max":
+                continue
+        for pid in _processes(path):
             yield _resident(pid), path, pid
 
 

@@ -166,7 +166,7 @@ def restore(
         snapshot = msgspec.structs.replace(manifest.snapshot, id=wanted, boot=owner.boot_id())
         if name is None and not saved.ID.fullmatch(snapshot.id):
             raise ArchiveError(f"{snapshot.id!r} is no snapshot's id")
-        select.matching(snapshot.origin.engine, f"the snapshot in {source}")
+        engine = select.matching(snapshot.origin.engine, f"the snapshot in {source}")
         # Of two imports at once each would find an image's file missing, and one would undo what the other needs.
         with (
             cache.lock("import", what=f"importing {source}", progress=progress, timeout_s=IMPORT_WAIT_S),
@@ -184,8 +184,17 @@ def restore(
                 if kind == "guest":
                     reader.unpack(member, guest / place)
                     (guest / place).chmod(0o600 if os.geteuid() else 0o400)
-                else:
+                elif "foreign images" not in engine.lacks:
                     places[place] = _image_file(cache, reader, member, place, image)
+                elif _is_known(cache, member, place) and not place.startswith(f"{IMPORTED}/"):
+                    reader.unpack(member, None)
+                    places[place] = place
+                else:
+                    raise ArchiveError(
+                        f"the image of {snapshot.origin.template} is not here, and {engine.name} runs no other",
+                        cause=engine.lacks["foreign images"],
+                        hint="bake the same template here (microsim bake), and import it again",
+                    )
             reader.end()
             for fresh in sorted(image.iterdir()):
                 final = cache.folder(IMPORTED, fresh.name)
@@ -200,14 +209,20 @@ def restore(
 def _image_file(cache: Cache, reader: _Reader, member: Member, place: str, folder: Path) -> str:
     """Return the place in the cache of an image's file, which is unpacked into a folder where it is not there."""
     for known in (place, f"{IMPORTED}/{member.sha256}/{FILE}"):
-        path = cache.root / known
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_size == member.size and digests.of_file(path) == member.sha256:
-                reader.unpack(member, None)
-                return known
+        if _is_known(cache, member, known):
+            reader.unpack(member, None)
+            return known
     reader.unpack(member, folder / member.sha256)
     (folder / member.sha256).chmod(0o444)
     return known
+
+
+def _is_known(cache: Cache, member: Member, place: str) -> bool:
+    """Tell whether the cache has this very file there."""
+    path = cache.root / place
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_size == member.size and digests.of_file(path) == member.sha256
+    return False
 
 
 def _moved(origin: Origin, places: dict[str, str]) -> Origin:
@@ -263,7 +278,7 @@ def _reading(source: Path) -> Iterator[None]:
     except ArchiveError as error:
         raise ArchiveError(
             f"{source} was not imported: {error.what}", cause=error.cause or "it was cut off, damaged, or made by hand",
-            hint="export the snapshot again",
+            hint=error.hint or "export the snapshot again",
         ) from None  # fmt: skip
 
 

@@ -19,8 +19,9 @@ Isolation = Literal["hardware", "sandbox", "emulated"]
 # Strongest first. QEMU's makers do not count emulation (TCG) as a security boundary; KVM and gVisor are ones.
 ISOLATIONS: tuple[Isolation, ...] = ("hardware", "sandbox", "emulated")
 # What not every engine can do.
-Ability = Literal["kernel", "volumes", "wall clock"]
+Ability = Literal["foreign images", "kernel", "volumes", "wall clock"]
 ABILITIES: Mapping[Ability, str] = {
+    "foreign images": "run an image that was baked elsewhere",
     "kernel": "boot the kernel that the template names",
     "volumes": "mount volumes",
     "wall clock": "start with a wall clock of its own",

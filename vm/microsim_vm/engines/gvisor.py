@@ -220,6 +220,7 @@ class Gvisor:
     memory_file = None
     overhead_mib = 128
     lacks: Mapping[Ability, str] = {
+        "foreign images": "its guests' files are unpacked on the host, by a program that trusts what it unpacks",
         "kernel": "its guests run on gVisor's own kernel, which comes with runsc and takes no modules",
         "volumes": "a volume is a disk, and its guests have none; to mount it for them on the host would hand the "
         "host's kernel a file system that other guests have written",
