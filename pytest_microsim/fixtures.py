@@ -62,8 +62,6 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         state.world = world.template.name
         state.digest, state.snapshot = world.digest, world.snapshot.key
         machine = world.fork(seed, reseed=mark.reseed)
-        if name == next_world(item):
-            world.prepare()
     state.rollout = Rollout(
         machine,
         seed=seed,
@@ -74,6 +72,8 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         timeout_seconds=world.template.controller.wall_time_s,
     )
     with closing(state.rollout):
+        if name == next_world(item):
+            world.prepare()
         yield state.rollout
 
 

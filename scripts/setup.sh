@@ -20,9 +20,9 @@ need python3 python3
 [ "$(id -u)" = 0 ] || need newuidmap uidmap
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
 
-# Without it guests are emulated where there is no KVM. Not every release of Ubuntu has the package.
+# Without it guests are emulated where there is no KVM. It needs root, and not every release of Ubuntu has the package.
 wanted=
-command -v runsc >/dev/null 2>&1 || [ -e .venv/.without-runsc ] || wanted=runsc
+[ "$(id -u)" != 0 ] || command -v runsc >/dev/null 2>&1 || [ -e .venv/.without-runsc ] || wanted=runsc
 
 python=${PYTHON:-python3}
 if [ ! -x .venv/bin/python ] && command -v "$python" >/dev/null 2>&1; then
@@ -34,7 +34,7 @@ if [ -n "$missing$wanted" ]; then
     [ "$(id -u)" = 0 ] || sudo=sudo
     export DEBIAN_FRONTEND=noninteractive
     say "reading the lists of packages"
-    $sudo apt-get update -q
+    $sudo apt-get update -q || [ -z "$missing" ]
     [ -z "$wanted" ] || ! apt-cache show "$wanted" >/dev/null 2>&1 || missing="$missing $wanted"
 fi
 if [ -n "$missing" ]; then

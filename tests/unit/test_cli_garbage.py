@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import filelock
 import msgspec
 import pytest
-from microsim_vm import garbage, owner
+from microsim_vm import garbage, owner, runtime
 from microsim_vm.cache import Cache
 from microsim_vm.cli.main import main
+from microsim_vm.runtime import GuestRecord
 from microsim_vm.sandbox.origin import Origin
 from microsim_vm.sandbox.saved import SavedSnapshot
 from microsim_vm.sandbox.store import Record, Store
@@ -133,6 +135,46 @@ def test_the_image_of_a_sandbox_stays(status: Any, fake: Fake) -> None:
     fake.sandbox("sb-1", fake.image("old", 400), status=status, owner=here)
     fake.image("other", 400)
     assert set(fake.collect(max_size=0)) == {"images/other", "bases/other", "pythons/other"}
+
+
+@pytest.mark.parametrize("file", ["world", "root-0123456789abcdef"])
+def test_the_image_that_a_guest_runs_from_stays_though_no_sandbox_is_its(
+    file: str, fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    fake.image("old", 400)
+    fake.image("other", 400)
+    fake.image("left", 400)
+    gone = owner.Process(pid=2**22 + 1, started=1, boot=owner.boot_id())
+    elsewhere = tmp_path / "elsewhere/images/other"
+    for holder, image in ((owner.Process.current(), fake.cache.root / "images/old" / file), (gone, "images/left/world"),
+                          (owner.Process.current(), elsewhere)):  # fmt: skip
+        with runtime.locked() as path:
+            runtime.new_record(path, GuestRecord(holder, 100, "seed 3", image=str(fake.cache.root / image)))
+    report = garbage.collect(fake.cache, max_size=0, dry_run=True)
+    assert dict(report.held)["images/old"] == "a guest runs from it"
+    removed = set(fake.collect(max_size=0))
+    assert removed == {f"{kind}/{name}" for kind in ("images", "bases", "pythons") for name in ("other", "left")}
+
+
+def test_an_image_that_a_guest_was_started_from_meanwhile_stays(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    fake.image("old", 400)
+    fake.snapshot("older", 500)
+    real = shutil.rmtree
+
+    def starting(folder: Path, **settings: Any) -> None:
+        real(folder, **settings)
+        if folder.name == "older":
+            with runtime.locked() as path:
+                image = str(fake.cache.root / "images/old/world")
+                runtime.new_record(path, GuestRecord(owner.Process.current(), 100, "seed 3", image=image))
+
+    monkeypatch.setattr(shutil, "rmtree", starting)
+    assert fake.collect(max_size=0) == ["snapshots/older"]
+    assert fake.left == {"images/old", "bases/old", "pythons/old"}
 
 
 def test_the_image_of_a_dead_sandbox_goes_with_it(fake: Fake) -> None:

@@ -18,6 +18,8 @@ from microsim_vm.templates.spec import ControllerLimits
 class Engine:
     """Fails at one step, and notes all."""
 
+    memory_file = "ram"
+
     def __init__(self, failing: str) -> None:
         self.failing = failing
         self.steps: list[str] = []

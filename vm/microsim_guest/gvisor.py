@@ -1,12 +1,13 @@
 """What gVisor's kernel does otherwise than Linux, and what user code would trip over."""
 
+import contextlib
 import ctypes
 import errno
 import os
 import socket
 import struct
 
-BUSYBOX = "/usr/bin/busybox"
+BUSYBOX, BEFORE_OTHERS = "/usr/bin/busybox", "/usr/local/bin"
 RTM_NEWADDR, NLM_F_REQUEST, NLM_F_ACK, IFA_ADDRESS, IFA_LOCAL = 20, 1, 4, 1, 2
 RT_SCOPE_HOST, LOOPBACK = 254, 1
 ALL_HOSTS = socket.inet_aton("224.0.0.1")
@@ -23,8 +24,10 @@ def stand_in_for_coreutils() -> None:
     buffer = ctypes.create_string_buffer(256)
     refused = libc.statx(AT_FDCWD, b"/", AT_NO_AUTOMOUNT, STATX_BASIC_STATS, buffer) != 0
     if refused and ctypes.get_errno() == errno.EINVAL:
+        os.makedirs(BEFORE_OTHERS, exist_ok=True)
         for name in ("ls", "stat"):
-            os.symlink(BUSYBOX, "/usr/local/bin/" + name)
+            with contextlib.suppress(FileExistsError):  # the template's own
+                os.symlink(BUSYBOX, os.path.join(BEFORE_OTHERS, name))
 
 
 def route_multicast() -> None:

@@ -12,7 +12,7 @@ class CannotQuiesce(wire.KnownError):
 
 
 class HostLink:
-    """Frames to and from the host, over the agent's virtio-serial port.
+    """Frames to and from the host, over the agent's channel.
 
     A copy of this guest holds answers that were meant for its parent's host. Every request's id begins with its
     host's own prefix; what belongs to another prefix than the last request's is dropped.

@@ -11,6 +11,7 @@ from microsim_guest import kernel
 from microsim_guest.controlgroup import KILL_S, OOM_KILL, PIDS_MAX, ROOT, ControlGroup
 
 LOOK_S = 0.02  # between two looks at all groups
+MANY = 16  # processes
 CLOSER_LOOK_S = 0.001  # between two looks at the number of processes, where there are many
 AWAKE_S = 2.0  # how long a new group is looked at before anything is in it
 
@@ -54,7 +55,7 @@ class WatchedGroup(ControlGroup):
             time.sleep(0.002)
 
     def events(self) -> Dict[str, int]:
-        """Return how often limits were seen to be hit."""
+        """Return how often it was seen to be at its limits: of processes, whether or not one more was refused."""
         self.note_fullness(ended=1)  # its first process may have ended between two looks
         return dict(self._hits)
 
@@ -85,16 +86,29 @@ class WatchedGroup(ControlGroup):
         members = list(self._members())
         # Processes are asked for their sizes, which takes long where they are many, only where it may matter.
         if members and 0 < self._memory_max < used - self._used_before:
-            sizes = [(_resident(pid), path, pid) for path, pid in members]
-            _watch.kill_largest(sizes, sum(size for size, _, _ in sizes) - self._memory_max)
+            if len(members) > MANY:
+                self._kill_newest(members)
+            else:
+                sizes = [(_resident(pid), path, pid) for path, pid in members]
+                _watch.kill_largest(sizes, sum(size for size, _, _ in sizes) - self._memory_max)
         return bool(members)
+
+    def _kill_newest(self, members: List[Tuple[str, int]]) -> None:
+        """Kill all but the oldest that fit: a fork bomb grows while its processes are asked for their sizes."""
+        total = 0
+        for path, pid in sorted(members, key=lambda member: member[1]):
+            total += _resident(pid) if total <= self._memory_max else 0
+            if total > self._memory_max:
+                _watch.kill(path, pid)
 
     def killed_for_memory(self) -> None:
         """Note that a process of it was killed because memory ran out."""
         self._hits[OOM_KILL] += 1
 
     def note_fullness(self, ended: int = 0) -> bool:
-        """Note it where there are, or were before some ended, as many processes as there may be.
+        """Note it where there are, or were before some ended, about as many processes as there may be.
+
+        A fork that fails leaves no trace, and those of a bomb end soon after: a look rarely finds the very number.
 
         Returns:
             Whether there are half as many, so that it may be full at any moment.
@@ -103,7 +117,7 @@ class WatchedGroup(ControlGroup):
             most = self._read("pids.max").strip()
             if most not in ("max", "0"):
                 there = int(self._read("pids.current")) + ended
-                self._hits[PIDS_MAX] += there >= int(most)
+                self._hits[PIDS_MAX] += there + int(most) // 16 >= int(most)
                 return 2 * there >= int(most)
         return False
 
@@ -149,11 +163,15 @@ class _Watch:
             if excess <= 0:
                 return
             excess -= size
-            with self._changed:
-                group = self._groups.get(path)
-            if group is not None:
-                group.killed_for_memory()
-                _kill(pid)
+            self.kill(path, pid)
+
+    def kill(self, path: str, pid: int) -> None:
+        """Kill a process because memory ran out, where its group is one of these."""
+        with self._changed:
+            group = self._groups.get(path)
+        if group is not None:
+            group.killed_for_memory()
+            _kill(pid)
 
     def _run(self) -> None:
         while True:

@@ -91,7 +91,7 @@ def free_mib() -> int:
 
 @contextlib.contextmanager
 def admitted(
-    memory_mib: int, label: str, *, overhead_mib: int, wait_s: float = WAIT_S
+    memory_mib: int, label: str, *, overhead_mib: int, image: str = "", wait_s: float = WAIT_S
 ) -> Iterator[tuple[Path, runtime.GuestRecord]]:
     """Wait until a guest of this size fits beside those that live, then hold its record.
 
@@ -133,7 +133,7 @@ def _queue_up(shared: list[Pool], record: runtime.GuestRecord, wait_s: float) ->
                 full = next((p for p in shared if _promised(p, live) + record.memory_mib > p.budget_mib), None)
                 if full is None:
                     return runtime.new_record(path, record)
-            for give_up in list(idle):
+            for give_up in list(idle) if wait_s > 0 else []:
                 give_up()
             if time.monotonic() > deadline:
                 raise _timed_out(full, live, record.memory_mib, wait_s)

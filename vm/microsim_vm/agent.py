@@ -297,6 +297,8 @@ class AgentClient:
         except (wire.LinkClosed, wire.ProtocolError, OSError):
             pass
         with self._ends:
+            if channel is not self._channel:  # the guest has had another one for a while
+                return
             self._reading = False
             if not self._quiet:
                 self._end()

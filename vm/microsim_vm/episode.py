@@ -12,7 +12,7 @@ from microsim_guest import codec
 from microsim_vm.errors import ControllerError, ControllerTimeoutError, MicrosimError
 
 LIMITS = {
-    "pids.max": "it ran into its process limit (controller.processes)",
+    "pids.max": "it was at its process limit (controller.processes)",
     "memory.oom_kill": "it was killed over its memory limit (controller.memory_mib)",
 }
 _ITEM_SIZES = {"|b1": 1, "|i1": 1, "|u1": 1}

@@ -118,7 +118,7 @@ class Forker:
         """
         with contextlib.ExitStack() as stack:
             promised = admission.admitted(
-                self.boot.memory_mib, label, overhead_mib=self.engine.overhead_mib, wait_s=wait_s
+                self.boot.memory_mib, label, overhead_mib=self.engine.overhead_mib, image=self.boot.image, wait_s=wait_s
             )
             file, record = stack.enter_context(promised)
             vm = self.engine.fork(self.boot, folder)
@@ -129,6 +129,13 @@ class Forker:
             client = AgentClient(vm)
             stack.callback(client.close)
             yield Started(vm, client)
+
+    @property
+    def saved_bytes(self) -> int:
+        """What a copy of a guest may take on the disk."""
+        if self.engine.memory_file is None:  # the copy is whole, and a guest that cannot be written so is lost
+            return sum(self.engine.largest(self.boot.memory_mib).values())
+        return self.boot.memory_mib << 20
 
     def machine(self, vm: Vm, client: AgentClient, seed: int, name: str = "") -> Machine:
         """Return a running guest as a machine that can be forked."""
@@ -144,7 +151,7 @@ class Forker:
             SnapshotError: It cannot be copied now.
             NoSpaceError: The pages that it has written might not fit.
         """
-        need_space(folder, self.boot.memory_mib << 20, f"a copy of {self.name}")
+        need_space(folder, self.saved_bytes, f"a copy of {self.name}")
         with client.quiesced():
             try:
                 self.engine.branch(vm, folder)
@@ -156,7 +163,7 @@ class Forker:
         with self.cache.staging("branch") as folder, contextlib.ExitStack() as stack:
             self.copy(*parent.guest, folder)
             children = [stack.enter_context(self.fork(folder, child_seed(parent, number))) for number in range(count)]
-            # The children have the files mapped, which outlive their names.
+            # Those that share the files have them mapped, and the files outlive their names.
             stack.pop_all()
             return children
 

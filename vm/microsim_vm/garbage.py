@@ -1,8 +1,8 @@
 """Make room in the cache: what was used longest ago goes first, what is in use or needed stays.
 
 What depends on what: a snapshot needs its image, an image its base system and its Python layer. Whatever needs a thing
-counts as its use. Memory files are shared between snapshots by hard links, so what a removal frees is what no other
-name holds.
+counts as its use. Memory files (QEMU) and unpacked layers (gVisor) are shared by hard links, so what a removal frees
+is what no other name holds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import filelock
 import msgspec
 
-from microsim_vm import digests, reaper
+from microsim_vm import digests, reaper, runtime
 from microsim_vm.cache import Cache
 from microsim_vm.sandbox import saved
 from microsim_vm.sandbox.origin import Origin
@@ -159,6 +159,7 @@ class _Survey:
         for record in Store(cache).records():
             if record.owner is None or record.owner.alive():  # without an owner it hibernates
                 self._mark(_folders(cache, record.origin), f"sandbox {record.id} runs from it")
+        self._mark(_images_in_use(cache), "a guest runs from it")
         if any(name.startswith(BUILDING) for name in _locks_held(cache)):
             # What is built, or warmed up, reads what only later has a manifest that names it.
             self._mark((item.path for item in self.items if item.kind in BUILT_FROM), "something is being built")
@@ -247,6 +248,15 @@ def _images_of(cache: Cache, digest: str) -> list[Path]:
     return found
 
 
+def _images_in_use(cache: Cache) -> set[Path]:
+    """Return the images that guests run from; those of a rollout are no sandbox's."""
+    root = cache.root.resolve()
+    with runtime.locked() as path:
+        files = [Path(record.image) for _, record in runtime.records(path) if record.image and record.owner.alive()]
+    below = [file.relative_to(root) for file in map(Path.resolve, files) if file.is_relative_to(root)]
+    return {cache.root.joinpath(*file.parts[:2]) for file in below}
+
+
 def _folders(cache: Cache, origin: Origin) -> Iterator[Path]:
     """Yield the things in the cache that an origin's files are in."""
     for name in origin.files:
@@ -294,6 +304,8 @@ def _remove(cache: Cache, item: Item) -> bool:
     try:
         with filelock.FileLock(lock, timeout=0) if prefix else contextlib.nullcontext():
             if item.kind != "failures" and time.time() - _used(item.path) < RECENT_S:
+                return False
+            if item.kind == "images" and item.path in _images_in_use(cache):
                 return False
             if not item.path.is_dir():
                 item.path.unlink()

@@ -154,8 +154,9 @@ class Machine(Guest):
     def fork(self, n: int = 1) -> list[Machine]:
         """Fork this microVM as it is now: memory, files, processes, the episode under way.
 
-        It pauses for the copy and runs on. Only the pages that it has written are copied, once, and put into each
-        child; all else the children share with the warm world, as every fork does.
+        It pauses for the copy and runs on. With QEMU, only the pages that it has written are copied, once, and put
+        into each child; all else the children share with the warm world, as every fork does. gVisor writes all of its
+        memory, and reads it back into each.
 
         Args:
             n: How many children.

@@ -133,7 +133,7 @@ def _kvm(cache: Cache, deep: bool, progress: Progress) -> Finding:
         boot = _guest(cache, deep, progress)
         if boot is None:
             return Finding(name, "not tried", "it needs a guest, and no image is built yet", "microsim doctor --deep")
-        why_not = trials.kvm(boot, cache, progress)
+        why_not = trials.kvm(boot, cache, progress, anew=True)
     except MicrosimError as error:
         return Finding(name, "not tried", error.what)
     return Finding(name, "unusable", f"{why_not}; {slower}") if why_not else Finding(name, "ok", "it booted a guest")
@@ -143,11 +143,15 @@ def _gvisor(platform: str, cache: Cache, progress: Progress) -> Finding:
     """Run a guest of gVisor's, write it, and restore it twice, on one of its platforms."""
     name = f"gvisor ({platform})"
     if not tools.found("runsc"):
-        return _missing(name, "runsc", "not installed; it runs guests at native speed without KVM", required=False)
-    why_not = trials.gvisor(platform, cache, progress)
-    if why_not:
-        return Finding(name, "unusable", why_not)
-    return Finding(name, "ok", f"runsc {runsc.version()}: guests start, are written and restored, and draw differently")
+        return _missing(name, "runsc", "not installed; with it, guests need no KVM", required=False)
+    try:
+        why_not = trials.gvisor(platform, cache, progress, anew=True)
+        if not why_not:
+            how = "guests start, are written and restored, and draw differently"
+            return Finding(name, "ok", f"runsc {runsc.version()}: {how}")
+    except MicrosimError as error:
+        why_not = error.what
+    return Finding(name, "unusable", why_not)
 
 
 def _chosen(cache: Cache, deep: bool, progress: Progress) -> Finding:

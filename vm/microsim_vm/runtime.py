@@ -1,7 +1,8 @@
 """The runtime directory: one record per live guest, so that nothing is left behind and memory adds up.
 
-A guest lives in no file: its memory is the snapshot's, its sockets are inherited. Its record exists for two
-readers: the reaper, which removes what dead owners left, and admission, which adds up what is promised.
+Nothing of a guest has to be found by name: its engine's files are its own, its sockets are inherited. Its record exists
+for three readers: the reaper, which removes what dead owners left, admission, which adds up what is promised, and the
+garbage collection, which leaves the images alone that guests run from.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ class GuestRecord(msgspec.Struct, frozen=True):
     Attributes:
         owner: The process that started it.
         memory_mib: What it may use at most.
-        vmm: Its engine's process, once started.
         label: What it is for, one line.
+        vmm: Its engine's process, once started.
+        image: A file or folder of the image that it runs from; "" where that is not told.
     """
 
     owner: owners.Process
     memory_mib: int
     label: str
     vmm: owners.Process | None = None
+    image: str = ""
 
 
 def folder() -> Path:

@@ -63,7 +63,10 @@ def _raise_recorded(failure: Path) -> None:
 
 
 def _warm_up(key: str, template: Template, image: Image, engine: Engine, cache: Cache, progress: Progress) -> Snapshot:
-    need_space(cache.root, (template.machine.memory_mib << 20) + SPARE_BYTES, f"the snapshot of {template.name}")
+    # A file that is written anew is there twice for a moment.
+    largest = sum(engine.largest(template.machine.memory_mib).values())
+    need = (template.machine.memory_mib << 20) + SPARE_BYTES if engine.memory_file is not None else 2 * largest
+    need_space(cache.root, need, f"the snapshot of {template.name}")
     started = time.monotonic()
     with cache.staging("snapshot") as staging:
         with loaded(template, image, engine, staging, progress) as (vm, _, warmup):
@@ -116,7 +119,10 @@ def booted(
         BootError: The guest does not come up.
         MemoryBudgetError: The guest would not fit into memory.
     """
-    with admission.admitted(boot.memory_mib, label, overhead_mib=engine.overhead_mib) as (file, record):
+    with admission.admitted(boot.memory_mib, label, overhead_mib=engine.overhead_mib, image=boot.image) as (
+        file,
+        record,
+    ):
         started = time.monotonic()
         vm = engine.boot(boot, folder, private=private)
         client = AgentClient(vm)

@@ -78,7 +78,7 @@ class WarmWorld:
     def prepare(self) -> None:
         """Start the next fork now, in the background: the next :meth:`fork` then only has to give it its seed.
 
-        At most one is held; it is given up where another guest needs its memory.
+        At most one is held; it is given up where another guest of this process would have to wait for its memory.
         """
         self._ahead.start()
 
@@ -172,11 +172,12 @@ def warm(template: Template, options: Options, progress: Progress, *, needs: Seq
         progress(f"removed what a dead process had left: {line}")
     image = bake.bake(template, cache, locked=options.locked, progress=progress)
     probe = Boot(image.kernel, image.initramfs, {}, 1, 128)
+    needed = [*abilities_of(template), *needs]
     choice = select.choose(
         options.engine, options.accel, options.isolation, probe=probe, cache=cache, progress=progress,
-        needs=[*abilities_of(template), *needs],
+        needs=needed,
     )  # fmt: skip
-    if not needs:  # else a world of the same options may have another engine
+    if not needed:  # else a world of the same options may have another engine
         select.remember(choice, options.asked, cache)
     if choice.engine.name == "gvisor" and locks.pin_gvisor(
         template.path.parent, template.name, choice.engine.identity()["version"], locked=options.locked

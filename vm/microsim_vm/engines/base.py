@@ -60,6 +60,11 @@ class Boot:
     memory_mib: int
     disks: tuple[Disk, ...] = ()
 
+    @property
+    def image(self) -> str:
+        """The file of the topmost layer, which tells one image from another; "" where there are no layers."""
+        return str([*self.layers.values()][-1]) if self.layers else ""
+
 
 class Vm(Protocol):
     """A running guest, as its engine sees it."""

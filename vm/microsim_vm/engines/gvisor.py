@@ -7,6 +7,7 @@ and nothing else.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import socket
@@ -98,7 +99,6 @@ class GvisorVm:
 
     def _start(self, verb: str, *words: str) -> None:
         started = time.monotonic()
-        self._image = None
         if self._process is not None:  # the guest's end of the channel was shut down when it was written
             self.channel, self._theirs = socket.socketpair()
         console, console_end = os.pipe()
@@ -111,9 +111,10 @@ class GvisorVm:
         finally:
             os.close(console_end)
             self._theirs.close()
+        self._image = None
         self._reader = threading.Thread(target=self._read, args=(console,), name="microsim-console", daemon=True)
         self._reader.start()
-        overuse.watch(self._process.pid, self._limit_mib, self._end)
+        overuse.watch(self._process.pid, self._limit_mib, functools.partial(self._end, self._process))
         self.phases_ms["process start"] = (time.monotonic() - started) * 1000.0
 
     def _read(self, console: int) -> None:
@@ -123,10 +124,13 @@ class GvisorVm:
                 self._text += data
                 del self._text[:-CONSOLE_BYTES]
 
-    def _end(self, reason: str) -> None:
-        if self._process is not None and not self._saving:  # else it ends anyway, and must not do so before it is saved
-            self._text += f"microsim: killed: {reason}\n".encode()
-            self._process.kill()  # without waiting: other guests are to be looked at
+    def _end(self, process: subprocess.Popen[bytes], reason: str) -> bool:
+        """Kill what was started, whatever the guest's process is by now; tell whether that could be done."""
+        if self._saving:  # it may end with that anyway, and must not do so before
+            return False
+        self._text += f"microsim: killed: {reason}\n".encode()
+        process.kill()  # without waiting: other guests are to be looked at
+        return True
 
     def pause(self) -> None:
         """Stop all of the guest's processes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from microsim_vm.cache import Cache
 from microsim_vm.engines import qemu, trials
 from microsim_vm.engines.base import ABILITIES, ISOLATIONS, Ability, Boot, Engine, need
 from microsim_vm.engines.gvisor import Gvisor
-from microsim_vm.errors import EngineUnavailableError, IsolationError, SnapshotMismatchError
+from microsim_vm.errors import EngineUnavailableError, IsolationError, MicrosimError, SnapshotMismatchError
 from microsim_vm.tools import Progress
 
 ENGINES = ("auto", "qemu", "gvisor")
@@ -114,8 +115,11 @@ def _strongest(
             return Choice(qemu.Qemu("tcg"), f"no KVM: {no_kvm}; gVisor cannot {ABILITIES[ability]}")
     try:
         return _gvisor(trials.SOFTWARE_PLATFORMS, cache, progress, f"no KVM: {no_kvm}")
-    except EngineUnavailableError as error:
-        return Choice(qemu.Qemu("tcg"), f"no KVM: {no_kvm}; no gVisor: {error.cause}")
+    except MicrosimError as error:
+        reason = f"no KVM: {no_kvm}; no gVisor: {error.cause or error.what}"
+        if not tools.found("qemu-system-x86_64"):
+            raise EngineUnavailableError("no engine works here", cause=reason, hint="see microsim doctor") from error
+        return Choice(qemu.Qemu("tcg"), reason)
 
 
 def _why_no_kvm(probe: Boot, cache: Cache, progress: Progress) -> str:
@@ -151,9 +155,12 @@ def matching(identity: Mapping[str, str], what: str) -> Engine:
 
     Raises:
         SnapshotMismatchError: There is none here; the message says what differs.
+        EngineUnavailableError: This user cannot run it.
         MissingToolError: QEMU is not installed.
     """
     engine = of(identity)
+    if isinstance(engine, Gvisor) and os.geteuid() != 0:
+        raise EngineUnavailableError(f"{what} cannot run here", cause="runsc needs root")
     here = engine.identity()
     differing = [key for key in sorted({*identity, *here}) if identity.get(key) != here.get(key)]
     if differing:

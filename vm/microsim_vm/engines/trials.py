@@ -14,10 +14,12 @@ from microsim_vm.engines import qemu, runsc
 from microsim_vm.engines.base import Boot
 from microsim_vm.engines.gvisor import GvisorVm
 from microsim_vm.errors import BootError, MicrosimError
+from microsim_vm.templates import rootfs
 from microsim_vm.templates.initramfs import PROBE_MARKER
 from microsim_vm.tools import Progress
 
 TIMEOUT_S = 15.0
+FORGET_S = 3600.0  # what does not work may have had a bad moment; what does is known until the host's next boot
 # What runsc can run guests by without hardware, the faster first.
 SOFTWARE_PLATFORMS = ("systrap", "ptrace")
 PLATFORMS = (*SOFTWARE_PLATFORMS, "kvm")
@@ -26,7 +28,7 @@ ECHO = "exec 3<&0; while read -r line; do head -c 16 /dev/urandom | od -An -tx1 
 MEMORY_MIB = 64
 
 
-def kvm(probe: Boot, cache: Cache, progress: Progress) -> str:
+def kvm(probe: Boot, cache: Cache, progress: Progress, *, anew: bool = False) -> str:
     """Return why KVM does not work here, or "" where it does.
 
     ``/dev/kvm`` may open and create machines and still not run a guest, so a guest is booted.
@@ -35,16 +37,19 @@ def kvm(probe: Boot, cache: Cache, progress: Progress) -> str:
         probe: Kernel and initramfs to boot.
         cache: Where the result is remembered, for this boot of the host, this QEMU and this kernel.
         progress: Takes one-line texts.
+        anew: Whatever is remembered.
     """
     if not os.path.exists("/dev/kvm"):
         return "/dev/kvm does not exist"
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "/dev/kvm may not be opened by this user (is it in the group kvm?)"
     made_of = [qemu.version(), str(probe.kernel)]
-    return _remembered("kvm", made_of, cache, progress, "KVM by booting a guest", lambda f: _boot(probe, f, progress))
+    return _remembered(
+        "kvm", made_of, cache, progress, "KVM by booting a guest", lambda folder: _boot(probe, folder, progress), anew
+    )
 
 
-def gvisor(platform: str, cache: Cache, progress: Progress) -> str:
+def gvisor(platform: str, cache: Cache, progress: Progress, *, anew: bool = False) -> str:
     """Return why gVisor does not work here on a platform of its own, or "" where it does.
 
     A guest is run, written, and restored twice: the two must draw different bytes from their kernels.
@@ -53,29 +58,33 @@ def gvisor(platform: str, cache: Cache, progress: Progress) -> str:
         platform: "systrap", "ptrace" or "kvm".
         cache: Where the result is remembered, for this boot of the host and this runsc.
         progress: Takes one-line texts.
+        anew: Whatever is remembered.
     """
     if not tools.found("runsc"):
         return "runsc is not installed"
     if os.geteuid() != 0:
         return "runsc needs root"
+    if why_not := rootfs.why_not():
+        return why_not
     made_of = [runsc.version(), platform]
     return _remembered(
         "gvisor", made_of, cache, progress, f"gVisor ({platform}) by restoring two guests",
-        lambda folder: _restore_two(platform, folder),
+        lambda folder: _restore_two(platform, folder), anew,
     )  # fmt: skip
 
 
 def _remembered(
-    name: str, made_of: list[str], cache: Cache, progress: Progress, what: str, attempt: Callable[[Path], str]
-) -> str:
+    name: str, made_of: list[str], cache: Cache, progress: Progress, what: str, attempt: Callable[[Path], str],
+    anew: bool,
+) -> str:  # fmt: skip
     key = digests.of_data([owner.boot_id(), os.geteuid(), *made_of])[:32]
     result = cache.folder("probes") / f"{name}-{key}.json"
     with cache.lock(f"probe-{key}", what=f"probing {name}", progress=progress, timeout_s=120):
         known = digests.read_json(result)
-        if known is None:
+        if known is None or anew or (known["why_not"] and time.time() - known.get("at", 0.0) > FORGET_S):
             progress(f"probing {what}")
             with cache.staging("probe") as folder:
-                known = {"why_not": attempt(folder)}
+                known = {"why_not": attempt(folder), "at": time.time()}
             digests.write_json(result, known)
     return str(known["why_not"])
 

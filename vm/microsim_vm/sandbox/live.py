@@ -1,4 +1,4 @@
-"""A sandbox whose microVM belongs to this process."""
+"""A sandbox whose guest belongs to this process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Live:
         store: Where its record is.
         record: What it is.
         forker: What copies and forks it.
-        machine: Its microVM.
+        machine: Its guest.
     """
 
     def __init__(self, store: Store, record: Record, forker: Forker, machine: Machine) -> None:
@@ -149,7 +149,7 @@ class Live:
             saved.check_name(cache, name)
         with self._lock, cache.staging("saved") as staging, self._telling_crashes():
             self._need_copyable("saved")
-            need_space(cache.root, 2 * self._saved_bytes(), f"a snapshot of {self.record.id}")
+            need_space(cache.root, 2 * self._forker.saved_bytes + SPARE_BYTES, f"a snapshot of {self.record.id}")
             asked = self._copy(staging)
             self._forker.engine.flatten(staging)
             wanted = SavedSnapshot(
@@ -191,7 +191,7 @@ class Live:
             return self._point_base
 
     def hibernate(self) -> None:
-        """Write the sandbox to the disk and end its microVM; see :meth:`microsim_vm.Sandbox.hibernate`.
+        """Write the sandbox to the disk and end its guest; see :meth:`microsim_vm.Sandbox.hibernate`.
 
         Raises:
             SnapshotError: Its files cannot be flushed, or it cannot be written; it runs on.
@@ -201,11 +201,11 @@ class Live:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._lock)
             stack.enter_context(self._left_alone())
-            # Who wakes it waits for the end of this microVM, which has its volumes open.
+            # Who wakes it waits for the end of this guest, which has its volumes open.
             stack.enter_context(self.store.locked(self.record.id))
             staging = stack.enter_context(self.store.cache.staging("hibernate"))
             self._need_running()
-            need_space(staging, self._saved_bytes(), f"hibernating {self.record.id}")
+            need_space(staging, self._forker.saved_bytes + SPARE_BYTES, f"hibernating {self.record.id}")
             stack.enter_context(self._telling_crashes())
             with client.quiesced():
                 try:
@@ -216,7 +216,11 @@ class Live:
                     target = self.store.folder(self.record.id) / HIBERNATED
                     shutil.rmtree(target, ignore_errors=True)
                     os.rename(staging, target)
-                    self._put(self.record.asleep())
+                    try:
+                        self._put(self.record.asleep())
+                    except BaseException:
+                        os.rename(target, staging)  # where a guest that ended with the copy is started anew from
+                        raise
                 except BaseException:
                     self._forker.engine.resume(vm)
                     self._note_process()
@@ -227,7 +231,7 @@ class Live:
         self.ended.set()
 
     def kill(self) -> None:
-        """End the microVM and remove all that is the sandbox's; may be called again.
+        """End the guest and remove all that is the sandbox's; may be called again.
 
         Raises:
             SandboxGoneError: It hibernates, or has been woken since: this is not the one to kill.
@@ -242,7 +246,7 @@ class Live:
         self.ended.set()
 
     def end(self) -> None:
-        """End the microVM, and nothing else."""
+        """End the guest, and nothing else."""
         self._gone = True
         with _changes:
             if _here.get((self.store.cache.root, self.record.id)) is self:
@@ -265,13 +269,6 @@ class Live:
         """Note the process of the guest, which an engine may have had to start anew after a copy."""
         if self._machine.pid != self.record.pid:
             self._put(msgspec.structs.replace(self.record, pid=self._machine.pid))
-
-    def _saved_bytes(self) -> int:
-        """Return what a copy of the guest may take on the disk."""
-        engine, memory_mib = self._forker.engine, self._forker.boot.memory_mib
-        if engine.memory_file is None:  # and a guest that cannot be written as a whole is lost
-            return sum(engine.largest(memory_mib).values())
-        return (memory_mib << 20) + SPARE_BYTES
 
     @contextlib.contextmanager
     def _telling_crashes(self) -> Iterator[None]:
@@ -300,7 +297,8 @@ class Live:
             worth = pages.exists() and (
                 pages.stat().st_size * self._copies > (point / memory.RAM).stat().st_blocks * 512
             )
-        if worth and not self._point_flat:
+        # It is only for the sake of speed, so that it is no reason to refuse a fork.
+        if worth and not self._point_flat and shutil.disk_usage(point).free > self._forker.saved_bytes:
             self._forker.engine.flatten(point)
             self._point_base, self._point_flat = None, True
 
@@ -315,7 +313,8 @@ class Live:
         if self.record.status == "crashed":
             raise SandboxStateError(
                 f"the guest of sandbox {self.record.id} has crashed",
-                cause="its kernel panicked, somebody in it killed the agent, or its engine was killed",
+                cause="its kernel panicked, somebody in it killed the agent, or its engine was killed, as is a gVisor guest "
+                "that takes more than its memory",
                 hint=f"read its console (microsim logs {self.record.id}), and kill it (microsim rm {self.record.id})",
             )
 

@@ -89,8 +89,7 @@ def bake(template: Template, cache: Cache, *, locked: bool, progress: Progress) 
     lock = image.lock if old is None else msgspec.structs.replace(image.lock, gvisor_kernel=old.gvisor_kernel)
     if locked and old is not None:
         locks.refuse_drift(template.name, old, lock)
-    elif old != lock:
-        locks.write(folder, lock)
+    elif old != lock and locks.write(folder, lock):
         progress(f"wrote {folder / locks.FILENAME}")
     return image
 

@@ -64,19 +64,22 @@ def read(folder: Path) -> Lock | None:
         ) from None  # fmt: skip
 
 
-def write(folder: Path, lock: Lock) -> None:
-    """Write a template's lock where it changed and its folder can be written."""
+def write(folder: Path, lock: Lock) -> bool:
+    """Write a template's lock where it changed and its folder can be written; return whether it was written."""
     try:
-        if read(folder) != lock:
-            digests.write_json(folder / FILENAME, msgspec.to_builtins(lock))
+        if read(folder) == lock:
+            return False
     except TemplateError:
+        pass  # it was edited by hand
+    try:
         digests.write_json(folder / FILENAME, msgspec.to_builtins(lock))
     except OSError:
-        return  # an installed, read-only template; the image in the cache carries the same record
+        return False  # an installed, read-only template; the image in the cache carries the same record
+    return True
 
 
 def pin_gvisor(folder: Path, name: str, release: str, *, locked: bool) -> bool:
-    """Record the release of runsc that runs a template's guests; return whether it was another one, or none.
+    """Record the release of runsc that runs a template's guests; return whether the lock was written for it.
 
     Raises:
         LockDriftError: ``locked``, and it is another one than the lock's.
@@ -87,8 +90,7 @@ def pin_gvisor(folder: Path, name: str, release: str, *, locked: bool) -> bool:
     new = msgspec.structs.replace(old, gvisor_kernel=release)
     if locked:
         refuse_drift(name, old, new)
-    write(folder, new)
-    return True
+    return write(folder, new)
 
 
 def differences(old: Lock, new: Lock) -> Iterator[str]:
@@ -115,9 +117,9 @@ def _compare(kind: str, old: dict[str, Any], new: dict[str, Any], prefix: str = 
         name = f"{prefix}{key}"
         if isinstance(before, dict) and isinstance(after, dict):
             yield from _compare(kind, before, after, f"{name}.")
-        elif before is None:
+        elif not before:
             yield f"{kind} {name} was added"
-        elif after is None:
+        elif not after:
             yield f"{kind} {name} was removed"
         else:
             yield f"{kind} {name} changed: {_short(before)} -> {_short(after)}"
