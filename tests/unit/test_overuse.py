@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from microsim_vm.engines import overuse
 
-# Processes as runsc starts them: a first one, whose children are a kernel that holds the guest's memory in a file and
-# a file server. Words: MiB of the file, MiB of each process's own, processes below the kernel, how the kernel is called.
+# Processes as runsc starts them: a first one, whose children are a kernel that holds the guest's memory in a file, and
+# a file server. Words: MiB of the file, MiB of each one's own, processes below the kernel, what the kernel is called.
 STARTED = r"""
 import subprocess, sys
 HELD = "held = bytearray(b'x') * (int(sys.argv[1]) << 20)\n"

@@ -19,7 +19,7 @@ from microsim_vm.world import WarmWorld
 
 pytestmark = pytest.mark.timeout(120)
 
-DRAW = "head -c 8 /dev/urandom | od -An -tx1 | tr -d ' '; python3 -c 'import random, uuid; print(uuid.uuid4())'; date +%s.%N"
+DRAW = "head -c 8 /dev/urandom | od -An -tx1 | tr -d ' '; python3 -c 'import uuid; print(uuid.uuid4())'; date +%s.%N"
 
 
 @pytest.fixture

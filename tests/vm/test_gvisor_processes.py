@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 import time
@@ -14,6 +15,7 @@ import psutil
 import pytest
 from hosting import Place, fresh_cache, plain, wait_for
 from microsim_vm import Sandbox, owner, runtime
+from microsim_vm.engines import overuse
 from microsim_vm.errors import CommandInterruptedError, MicrosimError, SandboxStateError
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.parametrize("engine", ["gvisor"], indirect=True)]
@@ -119,7 +121,17 @@ def test_a_guest_that_takes_more_than_its_memory_is_ended_and_says_so(place: Pla
         wait_for(lambda: sandbox.status == "crashed", "its end", 5)
         said = sandbox.logs()
         assert "microsim: killed: the guest used" in said
-        assert f"{sandbox.memory_mib} MiB are its own" in said
+        assert f"{sandbox.memory_mib} MiB are its own and {overuse.SPARE_MIB} MiB gVisor's" in said
+    assert bystander.exec("echo well").stdout == "well\n"
+
+
+def test_a_guest_with_too_many_processes_is_ended_and_says_so(place: Place, bystander: Sandbox) -> None:
+    """Somebody who may do everything in the guest can leave the control group that counts them."""
+    with place.create() as sandbox:
+        with pytest.raises(CommandInterruptedError):
+            sandbox.exec("echo 0 >/sys/fs/cgroup/cgroup.procs; while :; do sleep 600 & done", timeout_seconds=100)
+        wait_for(lambda: sandbox.status == "crashed", "its end", 5)
+        assert re.search(r"microsim: killed: the guest had \d+ processes on the host", sandbox.logs())
     assert bystander.exec("echo well").stdout == "well\n"
 
 

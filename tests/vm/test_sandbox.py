@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pickle
@@ -26,6 +27,7 @@ from microsim_vm.errors import (
     CommandFailedError,
     CommandInterruptedError,
     MicrosimError,
+    NoSpaceError,
     SandboxNotFoundError,
     SandboxStateError,
     SeedError,
@@ -34,6 +36,8 @@ from microsim_vm.errors import (
     UnsupportedByEngineError,
 )
 from microsim_vm.sandbox import saved
+from microsim_vm.sandbox.live import WORTH_WHOLE
+from microsim_vm.sandbox.store import Record, Store
 from microsim_vm.world import WarmWorld
 
 pytestmark = pytest.mark.timeout(240)
@@ -313,6 +317,67 @@ def test_a_hibernated_sandbox_wakes_as_it_was_at_the_next_request(child: Sandbox
     assert child.wake().status == "running"
     with child.fork() as fork:
         assert fork.filesystem.read("/workspace/note") == b"kept"
+
+
+def test_a_sandbox_that_cannot_be_noted_as_hibernated_runs_on(child: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting(child)
+    real = Store.write
+
+    def full(store: Store, record: Record) -> None:
+        if record.status == "hibernated":
+            raise OSError(errno.ENOSPC, "no space left on device")
+        real(store, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", full)
+        with pytest.raises(OSError, match="no space left"):
+            child.hibernate()
+    assert child.status == "running"
+    before = count(child)
+    wait_for(lambda: count(child) > before, "it counts on")
+    assert not Cache().folder("sandboxes", child.id).joinpath("hibernated").exists()
+    child.hibernate()
+    before = count(child)
+    wait_for(lambda: count(child) > before, "it counts on")
+
+
+def test_a_copy_is_refused_where_it_might_not_fit(child: Sandbox, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On gVisor a guest ends with its copy, and is lost where that cannot be written."""
+    child.exec("true")  # what is forked has to be copied anew
+    forker = child._seat()._forker
+    room = forker.boot.memory_mib << 20 if engine == "gvisor" else (forker.boot.memory_mib << 20) - 1
+    real = shutil.disk_usage
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: real(path)._replace(free=room))
+        for copy in (child.fork, child.snapshot, child.hibernate):
+            with pytest.raises(NoSpaceError):
+                copy()
+        patch.setattr(shutil, "disk_usage", lambda path: real(path)._replace(free=2 * forker.saved_bytes))
+        with pytest.raises(NoSpaceError):  # it is written twice, for a moment
+            child.snapshot()
+    assert child.exec("echo well").stdout == "well\n"
+
+
+def test_a_fork_does_without_what_only_makes_the_next_ones_cheaper(
+    child: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child.exec("dd if=/dev/urandom of=/dev/shm/large bs=1M count=64", check=True)
+    live = child._seat()
+    flattened: list[Path] = []
+    real, usage = type(live._forker.engine).flatten, shutil.disk_usage
+
+    def flatten(engine: object, folder: Path) -> None:
+        flattened.append(folder)
+        real(engine, folder)
+
+    monkeypatch.setattr(type(live._forker.engine), "flatten", flatten)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: usage(path)._replace(free=live._forker.saved_bytes))
+        for _ in range(WORTH_WHOLE):
+            child.fork().kill()
+    assert flattened == []
+    child.fork().kill()
+    assert flattened != []
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut off", "gone"])

@@ -33,7 +33,8 @@ def stand_in_for_coreutils() -> None:
 def route_multicast() -> None:
     """Route multicast to the loopback: without that, who names no interface for it is told "Network is unreachable".
 
-    This kernel takes no routes. It makes one for the network of each address that an interface is given.
+    This kernel takes no routes. It makes one for the network of each address that an interface is given. A restored
+    guest's network has none of that any more.
 
     Raises:
         OSError: The kernel refused.
@@ -45,5 +46,5 @@ def route_multicast() -> None:
         link.bind((0, 0))
         link.send(header + body)
         (code,) = struct.unpack_from("i", link.recv(4096), 16)
-    if code != 0:
+    if code not in (0, -errno.EEXIST):
         raise OSError(-code, "RTM_NEWADDR: " + os.strerror(-code))

@@ -4,7 +4,7 @@ import os
 import threading
 from typing import Any, Dict, List, Sequence
 
-from microsim_guest import kernel, wire
+from microsim_guest import gvisor, kernel, wire
 
 
 class CannotQuiesce(wire.KnownError):
@@ -30,6 +30,8 @@ class HostLink:
         self._prefix = _prefix(frame.header.get("id"))
         if self._held:
             self._held = False
+            if kernel.is_gvisor():  # this may be a copy, whose network is a new one
+                gvisor.route_multicast()
             self._lock.release()
         return frame
 

@@ -23,6 +23,7 @@ from microsim_vm.owner import Process
 
 LOOK_S = 0.05
 CLOSER_LOOK = 20  # every so many looks, for what costs more than some system calls
+COUNT = 40  # every so many looks, for what costs as much as there are processes on the host
 PATIENCE = 2  # closer looks
 STARTING = 40  # looks during which a guest is started, and opens what there is to be looked at
 BLIND = 300  # looks in a row, 15 s or more, during which a guest may have something that cannot be looked at
@@ -87,7 +88,7 @@ def _run() -> None:
         with _changed:
             _changed.wait_for(lambda: _watched)
             guests = list(_watched.values())
-        host = _Host() if rounds % CLOSER_LOOK == 0 else None
+        host = _Host() if rounds % COUNT == 0 else None
         for guest in guests:
             if _look(guest, host):
                 _watched.pop(guest.head, None)
@@ -96,19 +97,25 @@ def _run() -> None:
 
 
 class _Host:
-    """The host's processes at one moment: read once, for all guests, and only where there is one."""
+    """The host's processes at one moment, read once for all guests."""
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [name for name in os.listdir("/proc") if name.isdigit()]
 
     @cached_property
     def _children(self) -> Mapping[int, list[int]]:
         found = defaultdict(list)
-        for name in filter(str.isdigit, os.listdir("/proc")):
+        for name in self._names:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                 fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
                 found[int(fields[1])].append(int(name))
         return found
 
-    def processes_below(self, pid: int) -> int:
-        """Return how many processes a process has started, and those in turn."""
+    def processes_below(self, pid: int, most: int) -> int:
+        """Return how many processes a process has started, and those in turn; 0 where there cannot be too many."""
+        if len(self._names) <= most:  # most often there are no more on the whole host
+            return 0
         below = [pid]
         for each in below:
             below += self._children.get(each, ())
@@ -167,7 +174,7 @@ def _why_too_large(guest: _Watched) -> str:
 
 def _why_too_many(guest: _Watched, host: _Host) -> str:
     most = PROCESSES_PER_MIB * guest.limit_mib + SPARE_PROCESSES
-    if (there := host.processes_below(guest.head.pid)) <= most:
+    if (there := host.processes_below(guest.head.pid, most)) <= most:
         return ""
     return f"the guest had {there} processes on the host, and {most} are the most"
 

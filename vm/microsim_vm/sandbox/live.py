@@ -313,8 +313,8 @@ class Live:
         if self.record.status == "crashed":
             raise SandboxStateError(
                 f"the guest of sandbox {self.record.id} has crashed",
-                cause="its kernel panicked, somebody in it killed the agent, or its engine was killed, as is a gVisor guest "
-                "that takes more than its memory",
+                cause="its kernel panicked, somebody in it killed the agent, or its engine was killed, as is "
+                "a gVisor guest that takes more than its memory",
                 hint=f"read its console (microsim logs {self.record.id}), and kill it (microsim rm {self.record.id})",
             )
 
