@@ -113,7 +113,7 @@ def admitted(
             f"the budget is {smallest.budget_mib} MiB",
             hint="lower machine.memory_mib in the template, or give the machine or its control group more memory",
         )
-    record = runtime.GuestRecord(owner.Process.current(), need, label)
+    record = runtime.GuestRecord(owner.Process.current(), need, label, image=image)
     file = _queue_up(shared, record, wait_s)
     try:
         yield file, record

@@ -60,8 +60,8 @@ class ExecResult(_Output):
         duration_ms: Wall-clock time in the guest, milliseconds.
         timed_out: It was killed, with all it had started, because its time was over.
         dropped_bytes: How much more output there was than is kept.
-        limits_hit: "processes" where it was refused one more process or thread (a guest allows as many as it has MiB),
-            "memory" where the guest's memory was used up and a process of it killed for that.
+        limits_hit: "processes" where it was refused one more process or thread (a guest allows as many as it has MiB), or,
+            on gVisor, was about to be; "memory" where the guest's memory was used up and a process of it killed for that.
     """
 
     exit_code: int
@@ -133,7 +133,7 @@ class Guest:
         result = self._run(command, None, timeout_seconds=timeout_seconds, cwd=cwd, env=env, user=user, stdin=stdin)
         if check and result.exit_code != 0:
             what = f"timed out after {timeout_seconds:g} s" if result.timed_out else f"exited with {result.exit_code}"
-            what += "".join(f", having hit the limit of {limit}" for limit in result.limits_hit)
+            what += "".join(f", being at the limit of {limit}" for limit in result.limits_hit)
             raise CommandFailedError(f"{_shown(command)} {what}", result=result, details=result.stderr[-4000:])
         return result
 

@@ -27,7 +27,6 @@ from microsim_vm.templates import rootfs
 
 CHECKPOINT = "checkpoint.img"  # runsc's own name for it
 CONSOLE_BYTES = 65536
-STATE_MIB = 128
 TIMEOUT_S = 120.0
 END_TIMEOUT_S = 30.0
 ENV = {
@@ -59,6 +58,7 @@ class GvisorVm:
         self._process: subprocess.Popen[bytes] | None = None
         self._text = bytearray()
         self._paused = self._saving = self._ended = False
+        self._starts = 0
         self._starting = threading.Lock()  # what is ended is not started any more
         self.channel, self._theirs = socket.socketpair()
         self._folder = runtime.folder() / f"{runtime.GVISOR}{uuid.uuid4().hex[:12]}"
@@ -83,7 +83,8 @@ class GvisorVm:
 
     @property
     def _id(self) -> str:
-        return self._folder.name
+        """The container's name: another one for each start, as the last one's socket may still be there."""
+        return f"{self._folder.name}-{self._starts}"
 
     def run(self) -> None:
         """Boot the guest, restore it, or let a paused one run on."""
@@ -99,6 +100,7 @@ class GvisorVm:
 
     def _start(self, verb: str, *words: str) -> None:
         started = time.monotonic()
+        self._starts += 1
         if self._process is not None:  # the guest's end of the channel was shut down when it was written
             self.channel, self._theirs = socket.socketpair()
         console, console_end = os.pipe()
@@ -222,7 +224,7 @@ class Gvisor:
     isolation: Isolation = "sandbox"
     snapshot_files = (CHECKPOINT,)
     memory_file = None
-    overhead_mib = 128
+    overhead_mib = overuse.SPARE_MIB
     lacks: Mapping[Ability, str] = {
         "foreign images": "its guests' files are unpacked on the host, by a program that trusts what it unpacks",
         "kernel": "its guests run on gVisor's own kernel, which comes with runsc and takes no modules",
@@ -240,7 +242,7 @@ class Gvisor:
 
     def largest(self, memory_mib: int) -> Mapping[str, int]:
         """Return the size of the checkpoint, which is all: memory, files, and gVisor's own state."""
-        return {CHECKPOINT: (memory_mib + overuse.SPARE_MIB + STATE_MIB) << 20}
+        return {CHECKPOINT: (memory_mib + overuse.SPARE_MIB) << 20}
 
     def identity(self) -> dict[str, str]:
         """Return version, platform, processor and what the guest starts with: a checkpoint fits nothing else."""
