@@ -60,8 +60,9 @@ class ExecResult(_Output):
         duration_ms: Wall-clock time in the guest, milliseconds.
         timed_out: It was killed, with all it had started, because its time was over.
         dropped_bytes: How much more output there was than is kept.
-        limits_hit: "processes" where it was refused one more process or thread (a guest allows as many as it has MiB), or,
-            on gVisor, was about to be; "memory" where the guest's memory was used up and a process of it killed for that.
+        limits_hit: "processes" where it was refused one more process or thread (a guest allows as many as it has
+            MiB), or, on gVisor, was about to be; "memory" where the guest's memory was used up and a process of it
+            killed for that.
     """
 
     exit_code: int
