@@ -117,9 +117,9 @@ def _compare(kind: str, old: dict[str, Any], new: dict[str, Any], prefix: str = 
         name = f"{prefix}{key}"
         if isinstance(before, dict) and isinstance(after, dict):
             yield from _compare(kind, before, after, f"{name}.")
-        elif not before:
+        elif before in (None, ""):
             yield f"{kind} {name} was added"
-        elif not after:
+        elif after in (None, ""):
             yield f"{kind} {name} was removed"
         else:
             yield f"{kind} {name} changed: {_short(before)} -> {_short(after)}"
