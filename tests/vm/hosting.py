@@ -105,6 +105,11 @@ class Place:
         self.options = Options(cache_dir=cache.root, engine=engine)
         self.store = Store(cache)
 
+    @classmethod
+    def fresh(cls, folder: Path, engine: str) -> Place:
+        """Make one in an empty folder, with nothing warm in it."""
+        return cls(plain(folder), fresh_cache(folder / "cache"), engine)
+
     @property
     def arguments(self) -> tuple[Path, Path, str]:
         """What every script takes."""

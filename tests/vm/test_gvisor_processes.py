@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hosting import Place, fresh_cache, plain, wait_for
+from hosting import Place, wait_for
 from microsim_vm import Sandbox, owner, runtime
 from microsim_vm.engines import overuse
 from microsim_vm.errors import CommandInterruptedError, MicrosimError, SandboxStateError
@@ -27,8 +27,7 @@ GREED = "kill -STOP $PPID; head -c 1G /dev/zero >/dev/shm/large; sleep 60"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Place:
-    folder = tmp_path_factory.mktemp("gvisor")
-    place = Place(plain(folder), fresh_cache(folder / "cache"), engine)
+    place = Place.fresh(tmp_path_factory.mktemp("gvisor"), engine)
     place.create().kill()
     return place
 

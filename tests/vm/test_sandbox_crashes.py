@@ -59,8 +59,7 @@ sandbox.fork()
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Place:
     """Nothing is warm in it before the first test."""
-    folder = tmp_path_factory.mktemp("crashes")
-    return Place(plain(folder), fresh_cache(folder / "cache"), engine)
+    return Place.fresh(tmp_path_factory.mktemp("crashes"), engine)
 
 
 @pytest.fixture

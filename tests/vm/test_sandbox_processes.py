@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hosting import Place, fresh_cache, guests_of, plain, wait_for
+from hosting import Place, guests_of, wait_for
 from microsim_vm import Options, Sandbox, Volume
 from microsim_vm.errors import SandboxNotFoundError, SnapshotError, UnsupportedByEngineError, VolumeBusyError
 from microsim_vm.owner import start_time
@@ -35,8 +35,7 @@ def given(name):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Place:
-    folder = tmp_path_factory.mktemp("sharing")
-    place = Place(plain(folder), fresh_cache(folder / "cache"), engine)
+    place = Place.fresh(tmp_path_factory.mktemp("sharing"), engine)
     place.create().kill()
     return place
 

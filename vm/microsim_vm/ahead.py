@@ -33,7 +33,6 @@ class Ahead:
         self._starting: threading.Thread | None = None
         self._held: Held | None = None
         self._wanted = False
-        self._registered = False
         self._pid = os.getpid()
 
     def start(self) -> None:
@@ -50,9 +49,8 @@ class Ahead:
             starting.start()
             self._starting = starting
             admission.idle.add(self.give_up)
-            if not self._registered:
-                self._registered = True
-                atexit.register(self.close)
+            atexit.unregister(self.close)  # once is enough
+            atexit.register(self.close)
 
     def take(self) -> Held | None:
         """Let it run on, return it, and forget it; None where there is none, or it has died."""
@@ -89,7 +87,6 @@ class Ahead:
         self._join()
         admission.idle.discard(self.give_up)
         atexit.unregister(self.close)
-        self._registered = False
 
     def _foreign(self) -> bool:
         """Tell whether this is a forked child, which has our objects, and neither our guests nor our threads."""

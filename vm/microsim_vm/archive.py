@@ -26,6 +26,7 @@ import zstandard
 from microsim_vm import digests, owner
 from microsim_vm.cache import Cache, need_space
 from microsim_vm.engines import select
+from microsim_vm.engines.base import Engine
 from microsim_vm.errors import ArchiveError, SnapshotError
 from microsim_vm.sandbox import saved
 from microsim_vm.sandbox.origin import Origin
@@ -167,6 +168,7 @@ def restore(
         if name is None and not saved.ID.fullmatch(snapshot.id):
             raise ArchiveError(f"{snapshot.id!r} is no snapshot's id")
         engine = select.matching(snapshot.origin.engine, f"the snapshot in {source}")
+        refusal = _refusal(snapshot.origin.template, engine)
         # Of two imports at once each would find an image's file missing, and one would undo what the other needs.
         with (
             cache.lock("import", what=f"importing {source}", progress=progress, timeout_s=IMPORT_WAIT_S),
@@ -184,17 +186,8 @@ def restore(
                 if kind == "guest":
                     reader.unpack(member, guest / place)
                     (guest / place).chmod(0o600 if os.geteuid() else 0o400)
-                elif "foreign images" not in engine.lacks:
-                    places[place] = _image_file(cache, reader, member, place, image)
-                elif _is_known(cache, member, place) and not place.startswith(f"{IMPORTED}/"):
-                    reader.unpack(member, None)
-                    places[place] = place
                 else:
-                    raise ArchiveError(
-                        f"the image of {snapshot.origin.template} is not here, and {engine.name} runs no other",
-                        cause=engine.lacks["foreign images"],
-                        hint="bake the same template here (microsim bake), and import it again",
-                    )
+                    places[place] = _image_file(cache, reader, member, place, image, refusal)
             reader.end()
             for fresh in sorted(image.iterdir()):
                 final = cache.folder(IMPORTED, fresh.name)
@@ -206,23 +199,39 @@ def restore(
             return kept
 
 
-def _image_file(cache: Cache, reader: _Reader, member: Member, place: str, folder: Path) -> str:
-    """Return the place in the cache of an image's file, which is unpacked into a folder where it is not there."""
-    for known in (place, f"{IMPORTED}/{member.sha256}/{FILE}"):
-        if _is_known(cache, member, known):
-            reader.unpack(member, None)
-            return known
+def _image_file(
+    cache: Cache, reader: _Reader, member: Member, place: str, folder: Path, refusal: ArchiveError | None
+) -> str:
+    """Return the place in the cache of an image's file, which is unpacked into a folder where it is not there.
+
+    Raises:
+        ArchiveError: The refusal, where there is one, of all that was not made here.
+    """
+    imported = f"{IMPORTED}/{member.sha256}/{FILE}"
+    for known in (place, imported):
+        if refusal is not None and known.startswith(f"{IMPORTED}/"):
+            continue
+        path = cache.root / known
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size == member.size and digests.of_file(path) == member.sha256:
+                reader.unpack(member, None)
+                return known
+    if refusal is not None:
+        raise refusal
     reader.unpack(member, folder / member.sha256)
     (folder / member.sha256).chmod(0o444)
-    return known
+    return imported
 
 
-def _is_known(cache: Cache, member: Member, place: str) -> bool:
-    """Tell whether the cache has this very file there."""
-    path = cache.root / place
-    with contextlib.suppress(FileNotFoundError):
-        return path.stat().st_size == member.size and digests.of_file(path) == member.sha256
-    return False
+def _refusal(template: str, engine: Engine) -> ArchiveError | None:
+    """Return what is said where an image is not the cache's own; None where the engine runs others too."""
+    if "foreign images" not in engine.lacks:
+        return None
+    return ArchiveError(
+        f"the image of {template} is not here, and {engine.name} runs no other",
+        cause=engine.lacks["foreign images"],
+        hint="bake the same template here (microsim bake), and import it again",
+    )
 
 
 def _moved(origin: Origin, places: dict[str, str]) -> Origin:

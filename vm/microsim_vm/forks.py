@@ -14,7 +14,7 @@ from typing import NamedTuple
 from microsim_vm import admission, runtime
 from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
-from microsim_vm.engines.base import Boot, Engine, Vm, need
+from microsim_vm.engines.base import Boot, Engine, Vm, need, saved_bytes
 from microsim_vm.errors import EngineError
 from microsim_vm.machine import Machine, checked
 from microsim_vm.templates.spec import ControllerLimits
@@ -133,9 +133,7 @@ class Forker:
     @property
     def saved_bytes(self) -> int:
         """What a copy of a guest may take on the disk."""
-        if self.engine.memory_file is None:  # the copy is whole, and a guest that cannot be written so is lost
-            return sum(self.engine.largest(self.boot.memory_mib).values())
-        return self.boot.memory_mib << 20
+        return saved_bytes(self.engine, self.boot.memory_mib)
 
     def machine(self, vm: Vm, client: AgentClient, seed: int, name: str = "") -> Machine:
         """Return a running guest as a machine that can be forked."""

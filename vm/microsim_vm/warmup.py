@@ -12,7 +12,7 @@ from typing import Any
 from microsim_vm import admission, digests, errors, owner, runtime, snapshots, tools
 from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
-from microsim_vm.engines.base import Boot, Engine, Vm
+from microsim_vm.engines.base import Boot, Engine, Vm, saved_bytes
 from microsim_vm.errors import AgentError, AgentTimeoutError, BootError, MicrosimError, WarmUpError, WorldError
 from microsim_vm.snapshots import Manifest, Snapshot, WarmUp
 from microsim_vm.templates.bake import Image
@@ -63,10 +63,10 @@ def _raise_recorded(failure: Path) -> None:
 
 
 def _warm_up(key: str, template: Template, image: Image, engine: Engine, cache: Cache, progress: Progress) -> Snapshot:
+    saved = saved_bytes(engine, template.machine.memory_mib)
     # A file that is written anew is there twice for a moment.
-    largest = sum(engine.largest(template.machine.memory_mib).values())
-    need = (template.machine.memory_mib << 20) + SPARE_BYTES if engine.memory_file is not None else 2 * largest
-    need_space(cache.root, need, f"the snapshot of {template.name}")
+    more = saved if engine.memory_file is None else SPARE_BYTES
+    need_space(cache.root, saved + more, f"the snapshot of {template.name}")
     started = time.monotonic()
     with cache.staging("snapshot") as staging:
         with loaded(template, image, engine, staging, progress) as (vm, _, warmup):

@@ -168,6 +168,13 @@ class Engine(Protocol):
         """Make what :meth:`branch` wrote cheap to fork many times, at the price of a whole copy of the memory."""
 
 
+def saved_bytes(engine: Engine, memory_mib: int) -> int:
+    """Return what a saved guest of this size may take on the disk."""
+    if engine.memory_file is None:  # it is written as a whole, and one that cannot be is lost
+        return sum(engine.largest(memory_mib).values())
+    return memory_mib << 20
+
+
 def need(engine: Engine, *abilities: Ability) -> None:
     """Refuse what an engine cannot do.
 

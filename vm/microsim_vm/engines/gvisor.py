@@ -1,8 +1,7 @@
 """gVisor as an engine: a kernel of its own in user space for each guest, restored from a checkpoint.
 
 A guest has no devices: the agent's channel is a socket that is its first process's standard input, which a restored
-guest is given anew. Its memory is read back as a whole, so that forks share their files' pages
-and nothing else.
+guest is given anew. Its memory is read back as a whole, so that forks share their files' pages and nothing else.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from microsim_guest import config, init, kernel
+
 from microsim_vm import owner, runtime, spawn
 from microsim_vm.engines import checkpoint, hostcpu, overuse, runsc
 from microsim_vm.engines.base import Ability, Boot, Isolation, Vm
@@ -30,10 +31,10 @@ CONSOLE_BYTES = 65536
 TIMEOUT_S = 120.0
 END_TIMEOUT_S = 30.0
 ENV = {
-    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": "/opt/microsim/guest", "PYTHONHASHSEED": "0",
-    "PYTHONDONTWRITEBYTECODE": "1", "MICROSIM_KERNEL": "gvisor",
+    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": config.GUEST_FOLDER, "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1", kernel.KERNEL: "gvisor",
 }  # fmt: skip
-INIT = ("/opt/venv/bin/python3", "-m", "microsim_guest.init")
+INIT = (init.PYTHON, "-m", "microsim_guest.init")
 
 
 class GvisorVm:
@@ -296,4 +297,4 @@ class Gvisor:
 
 def _program(boot: Boot) -> Program:
     """Return what a guest starts with."""
-    return Program(rootfs.ensure(boot.layers), INIT, {**ENV, "MICROSIM_MEMORY_MIB": str(boot.memory_mib)})
+    return Program(rootfs.ensure(boot.layers), INIT, {**ENV, kernel.MEMORY_MIB: str(boot.memory_mib)})
