@@ -10,7 +10,20 @@ import threading
 import traceback
 from typing import Any, Callable, Dict, List, Tuple
 
-from microsim_guest import channel, commands, config, files, hostlink, jobs, kernel, localsocket, terminal, wire
+from microsim_guest import (
+    channel,
+    commands,
+    config,
+    files,
+    hostlink,
+    jobs,
+    kernel,
+    localsocket,
+    middleware,
+    network,
+    terminal,
+    wire,
+)
 
 DRAWN_BYTES = 16  # from its kernel, for the host to see that no other fork has drawn the same
 Answer = Tuple[Dict[str, Any], List[bytes]]
@@ -161,8 +174,10 @@ class Agent:
 
     def _op_wake(self, frame: wire.Frame) -> Answer:
         """Go on after hibernation: nothing is reseeded, but the wall clock has stood still."""
-        kernel.set_wall_clock(frame.header["args"]["wall_ns"])
+        args = frame.header["args"]
+        kernel.set_wall_clock(args["wall_ns"])
         kernel.add_entropy(frame.blobs[0])
+        network.configure(args["network"])
         return {}, []
 
     def _op_mount(self, frame: wire.Frame) -> Answer:
@@ -185,8 +200,12 @@ class Agent:
         if args["reseed"]:
             kernel.add_entropy(frame.blobs[0])
         socket.sethostname(args["hostname"])
-        self._env = config.environment(self._settings, args["seed"])
-        answer = self._world.ask("world.reseed", {"seed": args["seed"], "reseed": args["reseed"]}).header
+        network.configure(args["network"])
+        self._env = config.environment(self._settings, args["seed"], args["scope"])
+        # The world's process has the environment of its start, when there was nobody but itself.
+        changed = {name: self._env[name] for name in middleware.NAMES if args["scope"] != middleware.LOOPBACK}
+        request = {"seed": args["seed"], "reseed": args["reseed"], "env": changed}
+        answer = self._world.ask("world.reseed", request).header
         if "error" in answer:
             raise RuntimeError("reseeding failed: {}".format(answer["error"]["message"]))
         return dict(answer["ok"], drawn=os.urandom(DRAWN_BYTES).hex()), []

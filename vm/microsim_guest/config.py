@@ -4,12 +4,13 @@ import json
 import os
 from typing import Any, Dict, Optional
 
-from microsim_guest import streams
+from microsim_guest import middleware, streams
 
 ROOT = "/opt/microsim"
 CONFIG = ROOT + "/config.json"
 WORLD_FOLDER = ROOT + "/world"
 GUEST_FOLDER = ROOT + "/guest"
+INTERFACE = "eth0"  # to the island, where there is one
 
 # Pinned by default because each of them changes results; a template's `env` overrides them.
 PINNED_ENV = {
@@ -35,17 +36,24 @@ def load() -> Dict[str, Any]:
     return config
 
 
-def environment(config: Dict[str, Any], seed: Optional[int] = None) -> Dict[str, str]:
+def environment(config: Dict[str, Any], seed: Optional[int] = None, scope: str = middleware.LOOPBACK) -> Dict[str, str]:
     """Return the environment of a new process.
 
     With a seed it also carries EPISODE_SEED and a PYTHONHASHSEED derived from it, so that even the order of
     a set of strings repeats with the seed.
+
+    Args:
+        config: The image's configuration, whose own ``env`` wins.
+        seed: The rollout's, once there is one.
+        scope: Whom ROS 2 and DDS may find; see :mod:`microsim_guest.middleware`.
     """
     env = dict(PINNED_ENV)
     if seed is not None:
         env["EPISODE_SEED"] = str(seed)
         env["PYTHONHASHSEED"] = str(streams.hash_seed(seed))
-    env.update(config.get("env", {}))
+    own = config.get("env", {})
+    env.update(own)
+    env.update(middleware.environment(scope, INTERFACE, own))
     return env
 
 

@@ -1,5 +1,6 @@
 """The guest kernel's own knobs: entropy, wall clock, loopback, mounts, privileges."""
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -13,7 +14,7 @@ RNDRESEEDCRNG = 0x5207
 SIOCSIFFLAGS = 0x8914
 SIOCADDRT = 0x890B
 IFF_UP, IFF_LOOPBACK, IFF_RUNNING, IFF_MULTICAST = 0x1, 0x8, 0x40, 0x1000
-RTF_UP = 0x1
+RTF_UP, RTF_GATEWAY = 0x1, 0x2
 PR_SET_NO_NEW_PRIVS = 38
 MS_RDONLY = 1
 RB_AUTOBOOT = 0x01234567
@@ -73,14 +74,23 @@ def loopback_up() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         flags = IFF_UP | IFF_LOOPBACK | IFF_RUNNING | IFF_MULTICAST
         fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags))
-        # struct rtentry: route 224.0.0.0/4 to the device "lo".
-        device = ctypes.create_string_buffer(b"lo")
-        route = bytearray(120)
-        for offset, address in ((8, b"\xe0\0\0\0"), (40, b"\xf0\0\0\0")):
-            struct.pack_into("=HH4s", route, offset, socket.AF_INET, 0, address)
-        struct.pack_into("=HH4s", route, 24, socket.AF_INET, 0, b"\0\0\0\0")
-        struct.pack_into("=H", route, 56, RTF_UP)
-        struct.pack_into("=Q", route, 88, ctypes.addressof(device))
+        add_route(sock, b"\xe0\0\0\0", b"\xf0\0\0\0", device=b"lo")
+
+
+def add_route(sock: socket.socket, network: bytes, mask: bytes, device: bytes = b"", gateway: bytes = b"") -> None:
+    """Route a network to a device, or to a gateway that can be reached already.
+
+    Raises:
+        OSError: The kernel refused; a route that is there already is none of the reasons.
+    """
+    name = ctypes.create_string_buffer(device)
+    route = bytearray(120)  # struct rtentry
+    for offset, address in ((8, network), (24, gateway or b"\0" * 4), (40, mask)):
+        struct.pack_into("=HH4s", route, offset, socket.AF_INET, 0, address)
+    struct.pack_into("=H", route, 56, RTF_UP | (RTF_GATEWAY if gateway else 0))
+    if device:
+        struct.pack_into("=Q", route, 88, ctypes.addressof(name))
+    with contextlib.suppress(FileExistsError):
         fcntl.ioctl(sock, SIOCADDRT, bytes(route))
 
 

@@ -121,6 +121,18 @@ def admitted(
         file.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def noted(label: str, *, image: str) -> Iterator[tuple[Path, runtime.GuestRecord]]:
+    """Hold a record of a guest whose memory has been promised to somebody already, as a part of more."""
+    record = runtime.GuestRecord(owner.Process.current(), 0, label, image=image)
+    with runtime.locked() as path:
+        file = runtime.new_record(path, record)
+    try:
+        yield file, record
+    finally:
+        file.unlink(missing_ok=True)
+
+
 def _queue_up(shared: list[Pool], record: runtime.GuestRecord, wait_s: float) -> Path:
     """Wait for room and return the new record's file."""
     deadline = time.monotonic() + wait_s

@@ -126,6 +126,14 @@ class MemoryBudgetError(CapacityError):
     """A fork waited for memory and did not get it in time."""
 
 
+class SubnetsExhaustedError(CapacityError):
+    """An island waited for addresses and did not get them in time, or the host routes all that there are."""
+
+
+class NetworkError(MicrosimError):
+    """A rollout's network could not be made; the cause says what this machine lacks."""
+
+
 class SandboxError(MicrosimError):
     """A sandbox could not do what was asked of it."""
 

@@ -6,9 +6,12 @@ import contextlib
 import hashlib
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from microsim_vm import admission, runtime
@@ -16,17 +19,29 @@ from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
 from microsim_vm.engines.base import Boot, Engine, Vm, need, saved_bytes
 from microsim_vm.errors import EngineError
+from microsim_vm.islands import policy, subnets
+from microsim_vm.islands.island import ALONE, Berth, Island, raised
 from microsim_vm.machine import Machine, checked
 from microsim_vm.templates.spec import ControllerLimits
 
 ENTROPY_BYTES = 64
+PCAP = "island.pcap"
 
 
 class Started(NamedTuple):
-    """A guest that has been started, and the client of its agent."""
+    """A guest that has been started.
+
+    Attributes:
+        vm: The guest.
+        client: Of its agent.
+        berth: Its place in a network, where it has one.
+        phases_ms: How long each step took.
+    """
 
     vm: Vm
     client: AgentClient
+    berth: Berth | None
+    phases_ms: dict[str, float]
 
 
 class Held(NamedTuple):
@@ -47,6 +62,8 @@ class Forker:
         engine: What runs the snapshots.
         boot: The machine they need.
         cache: Where the copy of a running fork lies for a moment.
+        pool: The range that islands take their addresses from.
+        capture: Keep what passes in islands in a file beside the cache.
         drawn: The first random bytes of each fork's kernel so far.
     """
 
@@ -55,11 +72,13 @@ class Forker:
     engine: Engine
     boot: Boot
     cache: Cache
+    pool: IPv4Network = field(default_factory=policy.pool_of)
+    capture: bool = False
     drawn: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def fork(
         self, folder: Path, seed: int, *, reseed: bool = True, wall_clock: float | None = None, name: str = "",
-        held: Held | None = None,
+        held: Held | None = None, berth: Berth | None = None,
     ) -> Machine:  # fmt: skip
         """Start a microVM from the snapshot in a folder. See :meth:`microsim_vm.world.WarmWorld.fork`.
 
@@ -70,6 +89,8 @@ class Forker:
             wall_clock: As there.
             name: The machine's; a new one where it is empty.
             held: A guest of that snapshot that was started before, and is used up whatever happens.
+            berth: Its place on an island that is there already, whose maker has been promised its memory; one of its
+                own by default.
         """
         with contextlib.ExitStack() as stack:
             if held is not None:
@@ -78,11 +99,12 @@ class Forker:
             if wall_clock is not None:
                 need(self.engine, "wall clock")
             if held is None:
-                vm, client = stack.enter_context(self.started(folder, f"{self.name} seed {seed}"))
-                phases = dict(vm.phases_ms)
+                started = self.started(folder, f"{self.name} seed {seed}", name=name, berth=berth)
+                vm, client, berth, phases = stack.enter_context(started)
             else:
-                (vm, client), phases = held.started, dict(held.phases_ms)
-            machine = self.machine(vm, client, seed, name)
+                vm, client, berth, _ = held.started
+                phases = dict(held.phases_ms)
+            machine = self.machine(vm, client, seed, name, berth)
             answered = time.monotonic()
             machine.adopt(os.urandom(ENTROPY_BYTES), reseed=reseed, wall_clock=wall_clock)
             if reseed:
@@ -105,41 +127,80 @@ class Forker:
 
     @contextlib.contextmanager
     def started(
-        self, folder: Path, label: str, *, about_to_run: Callable[[], None] = lambda: None,
-        wait_s: float = admission.WAIT_S,
+        self, folder: Path, label: str, *, name: str = "", berth: Berth | None = None,
+        about_to_run: Callable[[], None] = lambda: None, wait_s: float = admission.WAIT_S,
     ) -> Iterator[Started]:  # fmt: skip
         """Let a saved guest run: yield it and its client, and end it where the block does not take its holders over.
 
         Args:
             folder: Where it is saved.
             label: What it is for, one line.
+            name: What its addresses are derived from; a new one where it is empty.
+            berth: As for :meth:`fork`.
             about_to_run: Called when all is ready but the guest has done nothing yet.
             wait_s: How long it may wait for memory.
         """
+        phases: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
-            promised = admission.admitted(
-                self.boot.memory_mib, label, overhead_mib=self.engine.overhead_mib, image=self.boot.image, wait_s=wait_s
-            )
-            file, record = stack.enter_context(promised)
-            vm = self.engine.fork(self.boot, folder)
+            image = self.boot.image
+            if berth is None:
+                overhead_mib = self.engine.overhead_mib
+                file, record = stack.enter_context(
+                    admission.admitted(
+                        self.boot.memory_mib, label, overhead_mib=overhead_mib, image=image, wait_s=wait_s
+                    )
+                )
+                began = time.monotonic()
+                alone = stack.enter_context(self.raised(name, wait_s=wait_s))
+                berth = alone.berth(ALONE) if alone else None
+                phases["island"] = (time.monotonic() - began) * 1000.0
+            else:
+                file, record = stack.enter_context(admission.noted(label, image=image))
+            vm = self.engine.fork(self.boot, folder, berth.plug if berth else None)
             stack.callback(vm.kill)
             about_to_run()
             self.engine.resume(vm)
-            runtime.started(file, record, vm.pid)
+            runtime.started(file, record, vm.pid, berth.record() if berth else None)
             client = AgentClient(vm)
             stack.callback(client.close)
-            yield Started(vm, client)
+            yield Started(vm, client, berth, {**phases, **vm.phases_ms})
+
+    @contextlib.contextmanager
+    def raised(
+        self, name: str = "", others: Mapping[str, Forker] = MappingProxyType({}), *, wait_s: float = subnets.WAIT_S
+    ) -> Iterator[Island | None]:
+        """Yield an island for a rollout; None where the template has no network.
+
+        Args:
+            name: What its addresses are derived from; a new one where it is empty.
+            others: What forks the rollout's other machines, by their names.
+            wait_s: How long it may wait for addresses.
+
+        Raises:
+            NetworkError: It cannot be made on this machine.
+            SubnetsExhaustedError: There is no free subnet.
+        """
+        wires = {ALONE: self.engine.wire, **{each: forker.engine.wire for each, forker in others.items()}}
+        with contextlib.ExitStack() as stack:
+            named = name or uuid.uuid4().hex
+            found = stack.enter_context(raised(self.boot.network, named, wires, self.pool, wait_s=wait_s))
+            if found is not None and self.capture:
+                found.capture(stack.enter_context(self.cache.staging("capture")) / PCAP)
+            yield found
 
     @property
     def saved_bytes(self) -> int:
         """What a copy of a guest may take on the disk."""
         return saved_bytes(self.engine, self.boot.memory_mib)
 
-    def machine(self, vm: Vm, client: AgentClient, seed: int, name: str = "") -> Machine:
+    def machine(
+        self, vm: Vm, client: AgentClient, seed: int, name: str = "", berth: Berth | None = None
+    ) -> Machine:  # fmt: skip
         """Return a running guest as a machine that can be forked."""
         machine = Machine(
-            vm, client, seed=seed, limits=self.limits, name=name, branch=lambda n: self._branch(machine, n)
-        )
+            vm, client, seed=seed, limits=self.limits, name=name, berth=berth,
+            branch=lambda n: self._branch(machine, n),
+        )  # fmt: skip
         return machine
 
     def copy(self, vm: Vm, client: AgentClient, folder: Path) -> None:

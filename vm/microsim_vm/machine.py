@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
-from microsim_guest import codec
+from microsim_guest import codec, middleware
 
 from microsim_vm import answers, episode
 from microsim_vm.agent import AgentClient
@@ -18,6 +18,7 @@ from microsim_vm.engines.base import Vm
 from microsim_vm.episode import EpisodeRecord
 from microsim_vm.errors import EngineError, SeedError
 from microsim_vm.guest import ExecResult, Guest, TextTaker
+from microsim_vm.islands.island import ALONE, Berth
 from microsim_vm.templates.spec import ControllerLimits
 
 GRACE_S = 60.0  # how much longer the host waits than the guest's own limits
@@ -36,6 +37,9 @@ class Machine(Guest):
         drawn: The first bytes that its kernel gave it, hex.
         filesystem: The guest's files.
         branches: How often it was forked.
+        island: Its network; None where its template has none.
+        machines: All machines of its rollout by their names; this one alone is "sim".
+        resources: What is released when it is closed.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Machine(Guest):
         seed: int,
         limits: ControllerLimits,
         name: str = "",
+        berth: Berth | None = None,
         branch: Callable[[int], list[Machine]] | None = None,
     ) -> None:
         super().__init__(client)
@@ -58,14 +63,18 @@ class Machine(Guest):
         self.branches = 0
         self._vm = vm
         self._client = client
+        self.island = None if berth is None else berth.island
+        self.machines: dict[str, Machine] = {ALONE: self}
         self._limits = limits
+        self._berth = berth
         self._branch = branch
-        self._resources = contextlib.ExitStack()
+        self.resources = contextlib.ExitStack()
 
     def adopt(self, entropy: bytes, *, reseed: bool, wall_clock: float | None = None) -> None:
         """Make the copy a guest of its own: entropy, wall clock, host name, seed. Before any user code."""
         wall_ns = time.time_ns() if wall_clock is None else round(wall_clock * 1e9)
-        args = {"seed": self.seed, "reseed": reseed, "hostname": self.id, "wall_ns": wall_ns}
+        args = {"seed": self.seed, "reseed": reseed, "hostname": self.id, "wall_ns": wall_ns,
+                "network": self.network, "scope": self.scope}  # fmt: skip
         answer, _ = self._client.call("adopt", args, [entropy], timeout_s=GRACE_S)
         with answers.read("adopt"):
             self.probes = msgspec.convert(answer["probes"], dict[str, str])
@@ -74,7 +83,17 @@ class Machine(Guest):
 
     def close_with(self, resources: contextlib.ExitStack) -> None:
         """Take over what :meth:`close` has to release: the guest, its channel, its promised memory."""
-        self._resources = resources
+        self.resources = resources
+
+    @property
+    def network(self) -> dict[str, Any] | None:
+        """What the guest is told of its network interface; None where it has none."""
+        return None if self._berth is None else self._berth.settings()
+
+    @property
+    def scope(self) -> str:
+        """Whom ROS 2 and DDS may find: "loopback", or "island" where there are several machines."""
+        return middleware.LOOPBACK if self._berth is None else self._berth.scope
 
     @property
     def guest(self) -> tuple[Vm, AgentClient]:
@@ -169,10 +188,16 @@ class Machine(Guest):
             SnapshotError: It could not be copied.
             NoSpaceError: The copy would not fit into the cache.
             MemoryBudgetError: Other guests hold the memory.
-            EngineError: This machine is no fork of a warm world.
+            EngineError: This machine is no fork of a warm world, or not the only one of its rollout.
         """
         if self._branch is None:
             raise EngineError("only a fork of a warm world can be forked", hint="fork it from the WarmWorld")
+        if len(self.machines) > 1:
+            raise EngineError(
+                "a machine of a rollout of several cannot be forked",
+                cause="what the others have heard from it by then would not be forked with it",
+                hint="fork the whole rollout anew, from its seed",
+            )
         if n < 1:
             raise ValueError(f"n is the number of children, 1 or more, not {n}")
         children = self._branch(n)
@@ -192,7 +217,7 @@ class Machine(Guest):
 
     def close(self) -> None:
         """Kill the guest and free what it held; may be called again."""
-        self._resources.close()
+        self.resources.close()
 
     def __enter__(self) -> Machine:
         return self

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
+
+from microsim_vm.islands import policy
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,8 @@ class Options:
         isolation: The weakest acceptable boundary: "hardware", "sandbox" or "emulated".
         locked: Refuse any difference from the template's lock.
         cache_dir: Where images and snapshots are kept; None for the user's cache directory.
+        subnets: The range that islands take their addresses from; "" for MICROSIM_SUBNETS, else 198.18.0.0/16.
+        capture: Keep what passes in islands, so that it can be written to a file.
         session_id: Shared by the workers of one test session, so that a failed warm-up fails once.
     """
 
@@ -24,7 +29,18 @@ class Options:
     isolation: str = "emulated"
     locked: bool = False
     cache_dir: Path | None = None
+    subnets: str = ""
+    capture: bool = False
     session_id: str = ""
+
+    @property
+    def pool(self) -> ipaddress.IPv4Network:
+        """The range that islands take their addresses from.
+
+        Raises:
+            NetworkError: It is none, or has no room for an island.
+        """
+        return policy.pool_of(self.subnets)
 
     @property
     def asked(self) -> tuple[str, str, str]:

@@ -23,6 +23,7 @@ import msgspec
 from microsim_vm import owner as owners
 from microsim_vm.cache import Cache
 from microsim_vm.errors import EngineError
+from microsim_vm.islands.policy import Policy
 
 OWNERLESS_S = 600.0
 GVISOR = "gvisor-"  # how the folders begin in which runsc keeps its state, one per guest
@@ -37,6 +38,7 @@ class GuestRecord(msgspec.Struct, frozen=True):
         label: What it is for, one line.
         vmm: Its engine's process, once started.
         image: A file or folder of the image that it runs from; "" where that is not told.
+        island: Its place in a network; None where it has none.
     """
 
     owner: owners.Process
@@ -44,6 +46,7 @@ class GuestRecord(msgspec.Struct, frozen=True):
     label: str
     vmm: owners.Process | None = None
     image: str = ""
+    island: IslandRecord | None = None
 
 
 def folder() -> Path:
@@ -61,6 +64,26 @@ def folder() -> Path:
             hint="set XDG_RUNTIME_DIR to a folder of your own",
         ) from error
     return path
+
+
+class IslandRecord(msgspec.Struct, frozen=True):
+    """A guest's place in its island.
+
+    Attributes:
+        subnet: The island's addresses, "198.18.0.4/30".
+        policy: What may be reached from it.
+        interface: The gateway's interface, in the namespace that the guest's engine runs in.
+        machine: What this guest is called there.
+        address: Its address.
+        published: Ports of the host's loopback, by the guest's.
+    """
+
+    subnet: str
+    policy: Policy
+    interface: str
+    machine: str
+    address: str
+    published: dict[int, int] = {}
 
 
 @contextlib.contextmanager
@@ -89,10 +112,10 @@ def new_record(path: Path, record: GuestRecord) -> Path:
     return file
 
 
-def started(file: Path, record: GuestRecord, pid: int) -> None:
-    """Add the engine's process to a record."""
+def started(file: Path, record: GuestRecord, pid: int, island: IslandRecord | None = None) -> None:
+    """Add the engine's process, and its place in a network, to a record."""
     with contextlib.suppress(ProcessLookupError):
-        _write(file, msgspec.structs.replace(record, vmm=owners.Process.of(pid)))
+        _write(file, msgspec.structs.replace(record, vmm=owners.Process.of(pid), island=island))
 
 
 def _write(file: Path, record: GuestRecord) -> None:

@@ -14,7 +14,7 @@ from microsim_vm.cache import Cache
 from microsim_vm.engines.base import Boot, Engine
 from microsim_vm.errors import SnapshotError
 from microsim_vm.templates.bake import Image
-from microsim_vm.templates.spec import MachineShape
+from microsim_vm.templates.spec import MachineShape, Template
 
 FORMAT = 1
 KEEP = 3  # snapshots kept per template; each holds a whole guest's memory
@@ -97,9 +97,12 @@ def key_of(image: Image, engine: Engine, shape: MachineShape) -> str:
     return digests.of_data(parts)[:32]
 
 
-def boot_of(image: Image, shape: MachineShape) -> Boot:
-    """Return what an engine boots for this image and machine size."""
-    return Boot(image.kernel, image.initramfs, image.layers, shape.vcpus, shape.memory_mib)
+def boot_of(image: Image, template: Template) -> Boot:
+    """Return what an engine boots for this image and template."""
+    shape = template.machine
+    return Boot(
+        image.kernel, image.initramfs, image.layers, shape.vcpus, shape.memory_mib, network=template.network_plan
+    )
 
 
 def load(cache: Cache, key: str) -> Snapshot | None:

@@ -19,6 +19,7 @@ def _spawner(pid: int) -> ThreadPoolExecutor:
 def child(
     argv: Sequence[str],
     *,
+    inside: Sequence[str] = (),
     pass_fds: Sequence[int] = (),
     stdin: int = subprocess.DEVNULL,
     stdout: int = subprocess.DEVNULL,
@@ -29,11 +30,20 @@ def child(
     The kernel sends the signal when the *thread* that started the child ends, so one thread that lives as long
     as the process starts them all. The child gets no environment, no descriptors but those named, and a
     session of its own, so that Ctrl-C in a terminal reaches us and not it.
+
+    Args:
+        argv: Program and arguments.
+        inside: Words that start a program in other namespaces.
+        pass_fds: Descriptors that it inherits.
+        stdin: Its standard input.
+        stdout: Its standard output.
+        stderr: Its standard error.
     """
     # The kernel does not tell a child whose parent died before it asked to be told.
     unless_orphaned = [tools.need("sh"), "-c", f'[ "$PPID" = {os.getpid()} ] && exec "$@"', "sh"]
     # The shell adds variables of its own.
-    command = [tools.need("setpriv"), "--pdeathsig", "KILL", *unless_orphaned, tools.need("env"), "-i", *argv]
+    dying_with_us = [tools.need("setpriv"), "--pdeathsig", "KILL", *unless_orphaned, tools.need("env"), "-i"]
+    command = [*inside, *dying_with_us, *argv]  # in this order: a new user namespace would end the promise to die
 
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(

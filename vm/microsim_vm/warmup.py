@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
 from microsim_vm.engines.base import Boot, Engine, Vm, saved_bytes
 from microsim_vm.errors import AgentError, AgentTimeoutError, BootError, MicrosimError, WarmUpError, WorldError
+from microsim_vm.islands import policy
+from microsim_vm.islands.island import ALONE, Berth, raised
 from microsim_vm.snapshots import Manifest, Snapshot, WarmUp
 from microsim_vm.templates.bake import Image
 from microsim_vm.templates.spec import Template
@@ -25,8 +28,9 @@ SPARE_BYTES = 64 << 20
 
 
 def ensure(
-    template: Template, image: Image, engine: Engine, cache: Cache, *, session_id: str, progress: Progress
-) -> tuple[Snapshot, bool]:
+    template: Template, image: Image, engine: Engine, cache: Cache, *, session_id: str, progress: Progress,
+    pool: IPv4Network | None = None,
+) -> tuple[Snapshot, bool]:  # fmt: skip
     """Return the template's snapshot and whether it was there already.
 
     One process per host and key warms up; others wait for it, and in the same session fail as it failed.
@@ -47,7 +51,7 @@ def ensure(
         if session_id:
             _raise_recorded(failure)
         try:
-            return _warm_up(key, template, image, engine, cache, progress), False
+            return _warm_up(key, template, image, engine, cache, progress, pool), False
         except MicrosimError as error:
             if session_id:
                 digests.write_json(failure, {"kind": type(error).__name__, **vars(error)})
@@ -62,14 +66,17 @@ def _raise_recorded(failure: Path) -> None:
         raise kind(recorded.pop("what"), **recorded)
 
 
-def _warm_up(key: str, template: Template, image: Image, engine: Engine, cache: Cache, progress: Progress) -> Snapshot:
+def _warm_up(
+    key: str, template: Template, image: Image, engine: Engine, cache: Cache, progress: Progress,
+    pool: IPv4Network | None,
+) -> Snapshot:  # fmt: skip
     saved = saved_bytes(engine, template.machine.memory_mib)
     # A file that is written anew is there twice for a moment.
     more = saved if engine.memory_file is None else SPARE_BYTES
     need_space(cache.root, saved + more, f"the snapshot of {template.name}")
     started = time.monotonic()
     with cache.staging("snapshot") as staging:
-        with loaded(template, image, engine, staging, progress) as (vm, _, warmup):
+        with loaded(template, image, engine, staging, progress, pool=pool) as (vm, _, warmup):
             engine.save(vm, staging)
         share = f", of which the world took {warmup.load_ms / 1000:.1f} s" if template.has_world else ""
         progress(f"warmed up in {(time.monotonic() - started):.1f} s{share}; writing the snapshot")
@@ -79,7 +86,13 @@ def _warm_up(key: str, template: Template, image: Image, engine: Engine, cache: 
 
 @contextlib.contextmanager
 def loaded(
-    template: Template, image: Image, engine: Engine, folder: Path, progress: Progress
+    template: Template,
+    image: Image,
+    engine: Engine,
+    folder: Path,
+    progress: Progress,
+    *,
+    pool: IPv4Network | None = None,
 ) -> Iterator[tuple[Vm, AgentClient, WarmUp]]:
     """Boot a guest, load the world, and leave the guest at rest: what each rollout would pay without snapshots.
 
@@ -89,6 +102,7 @@ def loaded(
         engine: What boots it.
         folder: Where the guest's memory file goes.
         progress: Takes one-line texts.
+        pool: Where its addresses are taken from.
 
     Yields:
         The guest, killed at the end; the client of its agent; and what the warm-up found.
@@ -98,8 +112,8 @@ def loaded(
         BootError: The guest does not come up.
         MemoryBudgetError: The guest would not fit into memory.
     """
-    boot = snapshots.boot_of(image, template.machine)
-    with booted(boot, engine, folder, f"warm-up of {template.name}", progress) as (vm, client, boot_ms):
+    boot = snapshots.boot_of(image, template)
+    with booted(boot, engine, folder, f"warm-up of {template.name}", progress, pool=pool) as (vm, client, _, boot_ms):
         answer = load_world(template, vm, client, progress)
         warmup = WarmUp(boot_ms, answer["load_ms"], answer["findings"], answer["sources"], answer["versions"])
         with client.quiesced():
@@ -108,29 +122,44 @@ def loaded(
 
 @contextlib.contextmanager
 def booted(
-    boot: Boot, engine: Engine, folder: Path, label: str, progress: Progress, *, private: bool = False
-) -> Iterator[tuple[Vm, AgentClient, float]]:
+    boot: Boot, engine: Engine, folder: Path, label: str, progress: Progress, *, name: str = "",
+    pool: IPv4Network | None = None, private: bool = False,
+) -> Iterator[tuple[Vm, AgentClient, Berth | None, float]]:  # fmt: skip
     """Boot a guest up to its agent, with its memory in ``folder``.
 
+    Args:
+        boot: The machine.
+        engine: What boots it.
+        folder: Where the guest's memory file goes.
+        label: What it is for, one line.
+        progress: Takes one-line texts.
+        name: What its addresses are derived from.
+        pool: Where they are taken from.
+        private: What it writes is kept to itself.
+
     Yields:
-        The guest, killed at the end; the client of its agent; and how long it took in milliseconds.
+        The guest, killed at the end; the client of its agent; its place in a network, where it has one; and how long
+        it took in milliseconds.
 
     Raises:
         BootError: The guest does not come up.
         MemoryBudgetError: The guest would not fit into memory.
     """
-    with admission.admitted(boot.memory_mib, label, overhead_mib=engine.overhead_mib, image=boot.image) as (
-        file,
-        record,
+    wires = {ALONE: engine.wire}
+    promised = admission.admitted(boot.memory_mib, label, overhead_mib=engine.overhead_mib, image=boot.image)
+    with (
+        promised as (file, record),
+        raised(boot.network, name or label, wires, pool or policy.pool_of()) as island,
     ):
         started = time.monotonic()
-        vm = engine.boot(boot, folder, private=private)
+        berth = island.berth(ALONE) if island else None
+        vm = engine.boot(boot, folder, plug=berth.plug if berth else None, private=private)
         client = AgentClient(vm)
         try:
-            runtime.started(file, record, vm.pid)
+            runtime.started(file, record, vm.pid, berth.record() if berth else None)
             with tools.ticking(f"booting {engine.describe()}", progress):
                 _wait_for_agent(vm, client)
-            yield vm, client, (time.monotonic() - started) * 1000.0
+            yield vm, client, berth, (time.monotonic() - started) * 1000.0
         finally:
             client.close()
             vm.kill()

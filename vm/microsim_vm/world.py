@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 
-from microsim_vm import reaper, snapshots, warmup
+from microsim_vm import reaper, snapshots, together, warmup
 from microsim_vm.ahead import Ahead
 from microsim_vm.cache import Cache
 from microsim_vm.engines import select
@@ -37,11 +38,13 @@ class WarmWorld:
         engine_line: Engine, accelerator, isolation, and why.
         findings: Generators that every fork would repeat, found at the warm-up.
         forker: What starts the forks.
+        others: The worlds of the rollout's other machines, by their names.
     """
 
     def __init__(
-        self, template: Template, image: Image, choice: Choice, snapshot: Snapshot, forker: Forker, *, reused: bool
-    ) -> None:
+        self, template: Template, image: Image, choice: Choice, snapshot: Snapshot, forker: Forker, *, reused: bool,
+        others: Mapping[str, WarmWorld] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.template = template
         self.digest = image.digest
         self.snapshot = snapshot
@@ -49,6 +52,7 @@ class WarmWorld:
         self.engine_line = choice.line()
         self.findings = snapshot.manifest.warmup.findings
         self.forker = forker
+        self.others = others
         self._ahead = Ahead(forker, snapshot.directory)
 
     def fork(self, seed: int, *, reseed: bool = True, wall_clock: float | None = None) -> Machine:
@@ -67,20 +71,37 @@ class WarmWorld:
         Raises:
             SeedError: No usable seed.
             MemoryBudgetError: Other guests hold the memory.
+            NetworkError: The template has a network, and this machine can make none.
+            SubnetsExhaustedError: Other islands hold the addresses.
             SnapshotError: Somebody emptied the cache.
             EngineError: The engine or the guest failed.
         """
         snapshots.use(self.snapshot)
+        if self.others:
+            members = {name: world.member for name, world in self.others.items()}
+            return together.fork(self.member, members, seed, reseed=reseed, wall_clock=wall_clock)
         return self.forker.fork(
             self.snapshot.directory, seed, reseed=reseed, wall_clock=wall_clock, held=self._ahead.take()
         )
 
+    @property
+    def member(self) -> together.Member:
+        """What one of its machines is forked from.
+
+        Raises:
+            SnapshotError: Somebody emptied the cache.
+        """
+        snapshots.use(self.snapshot)
+        return together.Member(self.forker, self.snapshot.directory)
+
     def prepare(self) -> None:
         """Start the next fork now, in the background: the next :meth:`fork` then only has to give it its seed.
 
-        At most one is held; it is given up where another guest of this process would have to wait for its memory.
+        At most one is held, and none of a world of several machines; it is given up where another guest of this
+        process would have to wait for its memory.
         """
-        self._ahead.start()
+        if not self.others:
+            self._ahead.start()
 
     def map(
         self, controller: str | os.PathLike[str], seeds: Iterable[int], *, workers: int | None = None,
@@ -134,6 +155,8 @@ class WarmWorld:
     def close(self) -> None:
         """Release the world. The snapshot stays on disk for the next session."""
         self._ahead.close()
+        for world in self.others.values():
+            world.close()
 
 
 def abilities_of(template: Template) -> list[Ability]:
@@ -184,9 +207,14 @@ def warm(template: Template, options: Options, progress: Progress, *, needs: Seq
     ):
         progress(f"wrote {template.path.parent / locks.FILENAME}: the kernel of gVisor's guests")
     snapshot, reused = warmup.ensure(
-        template, image, choice.engine, cache, session_id=options.session_id, progress=progress
+        template, image, choice.engine, cache, session_id=options.session_id, progress=progress, pool=options.pool
     )
     forker = Forker(
-        template.name, template.controller, choice.engine, snapshots.boot_of(image, template.machine), cache
-    )
-    return WarmWorld(template, image, choice, snapshot, forker, reused=reused)
+        template.name, template.controller, choice.engine, snapshots.boot_of(image, template), cache, options.pool,
+        options.capture,
+    )  # fmt: skip
+    others = {
+        name: warm(other, options, lambda line, name=name: progress(f"{name}: {line}"))  # type: ignore[misc]
+        for name, other in template.others.items()
+    }
+    return WarmWorld(template, image, choice, snapshot, forker, reused=reused, others=others)

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from microsim_vm.errors import UnsupportedByEngineError
+from microsim_vm.islands.plug import Plug, Wire
+from microsim_vm.islands.policy import Network
 
 Isolation = Literal["hardware", "sandbox", "emulated"]
 # Strongest first. QEMU's makers do not count emulation (TCG) as a security boundary; KVM and gVisor are ones.
@@ -26,6 +28,9 @@ ABILITIES: Mapping[Ability, str] = {
     "volumes": "mount volumes",
     "wall clock": "start with a wall clock of its own",
 }
+
+
+NO_NETWORK = Network()
 
 
 class Disk(NamedTuple):
@@ -51,6 +56,7 @@ class Boot:
         vcpus: Number of virtual processors.
         memory_mib: Guest memory.
         disks: More disks, found in the guest as ``disk0``, ``disk1``...
+        network: What it may reach; whatever that is, its engine is given a plug, or none where that is nothing.
     """
 
     kernel: Path
@@ -59,6 +65,7 @@ class Boot:
     vcpus: int
     memory_mib: int
     disks: tuple[Disk, ...] = ()
+    network: Network = NO_NETWORK
 
     @property
     def image(self) -> str:
@@ -111,6 +118,10 @@ class Engine(Protocol):
         """Name of the one that a running guest shares with its copies and needs for them; None where there is none."""
 
     @property
+    def wire(self) -> Wire:
+        """What its guests' network interfaces are linked by."""
+
+    @property
     def overhead_mib(self) -> int:
         """What the engine's own processes use beside the guest's memory, MiB."""
 
@@ -127,8 +138,10 @@ class Engine(Protocol):
     def identity(self) -> dict[str, str]:
         """Return everything about the engine that a snapshot depends on."""
 
-    def boot(self, boot: Boot, folder: Path, *, private: bool = False) -> Vm:
+    def boot(self, boot: Boot, folder: Path, *, plug: Plug | None = None, private: bool = False) -> Vm:
         """Start a guest whose memory is a file in ``folder``; a private one keeps what it writes to itself.
+
+        Where there is a plug, it has a network interface, and its engine runs inside the plug's namespace.
 
         Raises:
             BootError: The engine did not start.
@@ -141,8 +154,10 @@ class Engine(Protocol):
             SnapshotError: The state could not be written.
         """
 
-    def fork(self, boot: Boot, folder: Path) -> Vm:
+    def fork(self, boot: Boot, folder: Path, plug: Plug | None = None) -> Vm:
         """Start a new guest from a saved one, sharing its memory copy-on-write; it is paused on return.
+
+        It has a plug if and only if the saved one had one.
 
         Raises:
             EngineError: The engine refused the saved state.

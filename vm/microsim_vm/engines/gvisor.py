@@ -24,6 +24,7 @@ from microsim_vm.engines import checkpoint, hostcpu, overuse, runsc
 from microsim_vm.engines.base import Ability, Boot, Isolation, Vm
 from microsim_vm.engines.runsc import Program
 from microsim_vm.errors import EngineError, SnapshotError
+from microsim_vm.islands.plug import Plug, Wire
 from microsim_vm.templates import rootfs
 
 CHECKPOINT = "checkpoint.img"  # runsc's own name for it
@@ -225,6 +226,7 @@ class Gvisor:
     isolation: Isolation = "sandbox"
     snapshot_files = (CHECKPOINT,)
     memory_file = None
+    wire: Wire = "veth"
     overhead_mib = overuse.SPARE_MIB
     lacks: Mapping[Ability, str] = {
         "foreign images": "its guests' files are unpacked on the host, by a program that trusts what it unpacks",
@@ -250,7 +252,7 @@ class Gvisor:
         return {"engine": self.name, "version": runsc.version(), "platform": self.platform, "cpu": hostcpu.features(),
                 "arguments": " ".join([*runsc.FLAGS, *INIT, *map("=".join, ENV.items())])}  # fmt: skip
 
-    def boot(self, boot: Boot, folder: Path, *, private: bool = False) -> GvisorVm:
+    def boot(self, boot: Boot, folder: Path, *, plug: Plug | None = None, private: bool = False) -> GvisorVm:
         """Boot a guest; it needs nothing in ``folder``, and shares nothing with anybody."""
         vm = GvisorVm(self.platform, _program(boot), boot.memory_mib, None)
         try:
@@ -268,7 +270,7 @@ class Gvisor:
         finally:
             vm.kill()
 
-    def fork(self, boot: Boot, folder: Path) -> GvisorVm:
+    def fork(self, boot: Boot, folder: Path, plug: Plug | None = None) -> GvisorVm:
         """Prepare a guest that is restored from ``folder/checkpoint.img`` when it is told to run."""
         return GvisorVm(self.platform, _program(boot), boot.memory_mib, folder)
 

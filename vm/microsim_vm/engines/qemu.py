@@ -18,6 +18,7 @@ from microsim_vm.engines.base import Ability, Boot, Isolation, Vm
 from microsim_vm.engines.memory import PAGES, RAM
 from microsim_vm.engines.qmp import Qmp
 from microsim_vm.errors import BootError, EngineError, SnapshotError
+from microsim_vm.islands.plug import Plug, Wire
 
 Accelerator = Literal["kvm", "tcg"]
 STATE = "state"
@@ -48,7 +49,7 @@ def version() -> str:
 class QemuVm:
     """One QEMU process. Its channel and its monitor are inherited socket pairs: no path, no port."""
 
-    def __init__(self, arguments: list[str], ram: Path, extra_fds: Sequence[int] = ()) -> None:
+    def __init__(self, arguments: list[str], ram: Path, plug: Plug | None, extra_fds: Sequence[int] = ()) -> None:
         started = time.monotonic()
         self.ram = open(ram, "rb")  # noqa: SIM115  # held: its name may go while the guest lives
         self.phases_ms: dict[str, float] = {}
@@ -56,14 +57,16 @@ class QemuVm:
         self.channel, agent_fd = _pair()
         monitor, monitor_fd = _pair()
         argv = [
-            tools.need("qemu-system-x86_64"), *arguments,
+            tools.need("qemu-system-x86_64"), *arguments, *_interface(plug),
             "-chardev", f"socket,id=agent,fd={agent_fd.fileno()}",
             "-device", "virtio-serial-device,max_ports=2",
             "-device", "virtserialport,chardev=agent,name=microsim.agent",
             "-chardev", f"socket,id=monitor,fd={monitor_fd.fileno()}", "-mon", "chardev=monitor,mode=control",
         ]  # fmt: skip
+        tap = [] if plug is None or plug.tap is None else [plug.tap]
+        inherited = [agent_fd.fileno(), monitor_fd.fileno(), *tap, *extra_fds]
         with agent_fd, monitor_fd:
-            self._process = spawn.child(argv, pass_fds=[agent_fd.fileno(), monitor_fd.fileno(), *extra_fds])
+            self._process = spawn.child(argv, inside=plug.entering() if plug else (), pass_fds=inherited)
         self.qmp = Qmp(monitor)
         try:
             self.qmp.negotiate(START_TIMEOUT_S)
@@ -120,6 +123,13 @@ class QemuVm:
         return text
 
 
+def _interface(plug: Plug | None) -> list[str]:
+    """Return the arguments for a network interface, the same at boot and at a fork but for its address."""
+    if plug is None:
+        return []
+    return ["-netdev", f"tap,id=island,fd={plug.tap}", "-device", f"virtio-net-device,netdev=island,mac={plug.mac}"]
+
+
 def _pair() -> tuple[socket.socket, socket.socket]:
     ours, theirs = socket.socketpair()
     return ours, theirs
@@ -135,6 +145,7 @@ class Qemu:
     name = "qemu"
     snapshot_files = (RAM, STATE)
     memory_file = RAM
+    wire: Wire = "tap"
     overhead_mib = 96
     lacks: Mapping[Ability, str] = {}
 
@@ -187,14 +198,17 @@ class Qemu:
             "-kernel", str(boot.kernel), "-initrd", str(boot.initramfs), *disks,
         ]  # fmt: skip
 
-    def boot(self, boot: Boot, folder: Path, *, private: bool = False, probe: bool = False) -> QemuVm:
+    def boot(
+        self, boot: Boot, folder: Path, *, plug: Plug | None = None, private: bool = False, probe: bool = False
+    ) -> QemuVm:
         """Boot a guest with its memory in ``folder/ram``; ``probe`` boots kernel and initramfs only."""
         command_line = COMMAND_LINE + (" microsim.probe" if probe else "")
         if self.accelerator == "tcg" and (khz := tsc.khz()):
             command_line += f" tsc_early_khz={khz}"
         with open(folder / RAM, "wb") as ram:
             ram.truncate(boot.memory_mib << 20)
-        return QemuVm([*self._arguments(boot, folder / RAM, share=not private), "-append", command_line], folder / RAM)
+        arguments = [*self._arguments(boot, folder / RAM, share=not private), "-append", command_line]
+        return QemuVm(arguments, folder / RAM, plug)
 
     def save(self, vm: Vm, folder: Path) -> None:
         """Stop the guest and write its device state; its memory is in ``folder/ram`` already."""
@@ -205,14 +219,14 @@ class Qemu:
         finally:
             vm.kill()
 
-    def fork(self, boot: Boot, folder: Path) -> QemuVm:
+    def fork(self, boot: Boot, folder: Path, plug: Plug | None = None) -> QemuVm:
         """Start a guest from ``folder/ram`` (mapped private), ``folder/pages`` where there are, ``folder/state``."""
         with open(folder / STATE, "rb") as state:
             # The device state has no configuration section, and says "running" where we want to say when.
             vm = QemuVm([
                 *self._arguments(boot, folder / RAM, share=False), "-append", COMMAND_LINE,
                 "-S", "-incoming", "defer", "-global", "migration.send-configuration=off",
-            ], folder / RAM, [state.fileno()])  # fmt: skip
+            ], folder / RAM, plug, [state.fileno()])  # fmt: skip
             started = time.monotonic()
             try:
                 if (folder / PAGES).exists():

@@ -138,9 +138,11 @@ def _woken(store: Store, record: Record, forker: Forker) -> Machine:
 
     label = f"{record.origin.template} {record.id}"
     with contextlib.ExitStack() as stack:
-        vm, client = stack.enter_context(forker.started(folder, label, about_to_run=about_to_run))
-        machine = forker.machine(vm, client, record.seed, record.id)
-        client.call("wake", {"wall_ns": time.time_ns()}, [os.urandom(ENTROPY_BYTES)], timeout_s=WAKE_TIMEOUT_S)
+        started = forker.started(folder, label, name=record.id, about_to_run=about_to_run)
+        vm, client, berth, _ = stack.enter_context(started)
+        machine = forker.machine(vm, client, record.seed, record.id, berth)
+        args = {"wall_ns": time.time_ns(), "network": machine.network}
+        client.call("wake", args, [os.urandom(ENTROPY_BYTES)], timeout_s=WAKE_TIMEOUT_S)
         machine.close_with(stack.pop_all())
     return machine
 
@@ -151,12 +153,12 @@ def _booted(store: Store, record: Record, forker: Forker, progress: Progress) ->
     folder = store.folder(record.id) / ORIGIN
     with contextlib.ExitStack() as stack:
         label = f"{record.origin.template} {record.id}"
-        vm, client, _ = stack.enter_context(
-            warmup.booted(forker.boot, forker.engine, folder, label, progress, private=True)
+        vm, client, berth, _ = stack.enter_context(
+            warmup.booted(forker.boot, forker.engine, folder, label, progress, name=record.id, private=True)
         )
         _mount(record, client)
         warmup.load_world(template, vm, client, progress)
-        machine = forker.machine(vm, client, record.seed, record.id)
+        machine = forker.machine(vm, client, record.seed, record.id, berth)
         machine.adopt(os.urandom(ENTROPY_BYTES), reseed=True)
         machine.close_with(stack.pop_all())
     return machine

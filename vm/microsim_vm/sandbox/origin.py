@@ -11,6 +11,7 @@ from microsim_vm.engines import select
 from microsim_vm.engines.base import Boot
 from microsim_vm.errors import SnapshotError
 from microsim_vm.forks import Forker
+from microsim_vm.islands.policy import Network
 from microsim_vm.templates.spec import ControllerLimits, MachineShape
 
 
@@ -26,6 +27,7 @@ class Origin(msgspec.Struct, frozen=True):
         initramfs: Likewise.
         layers: Likewise, the read-only file systems by name.
         limits: What a controller may use.
+        network: What it may reach.
     """
 
     template: str
@@ -36,6 +38,7 @@ class Origin(msgspec.Struct, frozen=True):
     initramfs: str
     layers: dict[str, str]
     limits: ControllerLimits
+    network: Network = Network()
 
     @classmethod
     def of(cls, forker: Forker, digest: str) -> Origin:
@@ -48,7 +51,7 @@ class Origin(msgspec.Struct, frozen=True):
         return cls(
             forker.name, digest, forker.engine.identity(), MachineShape(vcpus=boot.vcpus, memory_mib=boot.memory_mib),
             relative(boot.kernel), relative(boot.initramfs),
-            {name: relative(path) for name, path in boot.layers.items()}, forker.limits,
+            {name: relative(path) for name, path in boot.layers.items()}, forker.limits, boot.network,
         )  # fmt: skip
 
     @property
@@ -70,8 +73,9 @@ class Origin(msgspec.Struct, frozen=True):
                 )  # fmt: skip
         layers = {name: cache.root / path for name, path in self.layers.items()}
         return Boot(
-            cache.root / self.kernel, cache.root / self.initramfs, layers, self.machine.vcpus, self.machine.memory_mib
-        )
+            cache.root / self.kernel, cache.root / self.initramfs, layers, self.machine.vcpus, self.machine.memory_mib,
+            network=self.network,
+        )  # fmt: skip
 
     def forker(self, cache: Cache, what: str) -> Forker:
         """Return what starts guests of this origin.

@@ -129,7 +129,7 @@ def _build(
     if pinned is not None and pinned.python == base.python:
         resolved = pinned.wheels
     else:
-        resolved = python_layer.resolve(list(template.python.requirements), base.python, progress)
+        resolved = python_layer.resolve(template.python, base.python, progress)
     python_folder = python_layer.ensure(resolved, base.python, cache, progress)
     python = digests.read_json(python_folder / "manifest.json")
     with cache.staging("world") as staging:

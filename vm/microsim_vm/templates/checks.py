@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
+from typing import get_args
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+
+from microsim_vm.islands.policy import Policy, destinations
 
 # Debian suite -> the Python its `python3` package brings; wheels are chosen for it.
 SUITES = {"bookworm": "3.11"}
@@ -121,6 +124,12 @@ def requirement(text: str) -> None:
         )
 
 
+def python_package(text: str) -> None:
+    """Accept the plain name of a Python package."""
+    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", text):
+        raise Complaint(f"{text!r} is not the name of a Python package", "write the bare name, without a version")
+
+
 def requirement_key(text: str) -> tuple[str, str]:
     """Return what two requirements may not share: the package's canonical name and the marker."""
     parsed = Requirement(text)
@@ -195,11 +204,22 @@ def command(text: str) -> None:
 
 
 def network(text: str) -> None:
-    """Accept the networks that this version can give a rollout."""
-    if text in ("island", "egress"):
-        raise Complaint(f"network {text!r} is not supported by this version yet", "write none, or leave it out")
-    if text != "none":
-        raise Complaint(f"{text!r} is not a kind of network", "write none, or leave it out")
+    """Accept a network's policy."""
+    if text not in get_args(Policy):
+        raise Complaint(
+            f"{text!r} is not a kind of network",
+            "write island (the rollout's machines and nothing beyond), egress (and what egress: lists), or none",
+        )
+
+
+def destination(text: str) -> None:
+    """Accept one line of an allow-list."""
+    try:
+        destinations((text,))
+    except ValueError:
+        raise Complaint(
+            f"{text!r} is not a destination", 'write "name:port", "address:port" or "network/bits:port", IPv4 only'
+        ) from None
 
 
 def guest_path(text: str) -> None:

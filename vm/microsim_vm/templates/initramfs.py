@@ -14,7 +14,7 @@ from microsim_vm.tools import Progress
 # In load order: each one's dependencies come before it.
 MODULES = (
     "virtio_ring", "virtio", "virtio_mmio", "virtio_blk", "virtio_console",
-    "libcrc32c", "erofs", "overlay",
+    "libcrc32c", "erofs", "overlay", "failover", "net_failover", "virtio_net",
 )  # fmt: skip
 LAYERS = ("base", "python", "world")
 PROBE_MARKER = "microsim: probe ok"

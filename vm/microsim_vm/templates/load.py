@@ -12,12 +12,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from packaging.utils import canonicalize_name
+
 from microsim_vm.errors import TemplateError, TemplateNotFoundError
 from microsim_vm.templates import checks, inputs, search
 from microsim_vm.templates.checks import Complaint
 from microsim_vm.templates.decode import fields, nearest
-from microsim_vm.templates.spec import TEMPLATE_FILE, Document, Template
-from microsim_vm.templates.yaml import Mapping, Node, read, refuse
+from microsim_vm.templates.spec import TEMPLATE_FILE, Document, OtherMachine, Template
+from microsim_vm.templates.yaml import Mapping, Node, Scalar, read, refuse
 from microsim_vm.templates.yaml import Sequence as ListNode
 
 _NOT_INHERITED = ("name", "description", "extends")
@@ -79,12 +81,52 @@ def load_template(path: Path, directories: Sequence[Path] | None = None) -> Temp
     for ancestor in chain[1:]:
         merged = _merge(ancestor.node, merged)
     folders = (file.path.parent for file in reversed(chain) if file.is_template)
-    template = Template(**fields(merged, Document), path=path, world_folders=tuple(dict.fromkeys(folders)))
+    values = fields(merged, Document)
+    others = _others(values.get("machines", {}), merged, directories)
+    template = Template(**values, path=path, world_folders=tuple(dict.fromkeys(folders)), others=others)
+    _check_network(template, merged)
     _check_lists(template, merged)
     files = _check_files(template, merged)
     if "world" in merged.values:
         _check_world(template, merged.values["world"], {file.label for file in files})
     return template
+
+
+def _others(machines: dict[str, OtherMachine], merged: Mapping, directories: Sequence[Path]) -> dict[str, Template]:
+    """Load the templates of a rollout's other machines."""
+    others: dict[str, Template] = {}
+    nodes = merged.values.get("machines")
+    for name, machine in machines.items():
+        assert isinstance(nodes, Mapping)
+        entry = nodes.values[name]
+        assert isinstance(entry, Mapping)
+        node = entry.values["template"]
+        assert isinstance(node, Scalar)
+        path, problem = _parent(node.file, machine.template, directories)
+        if problem is not None:
+            refuse(node, Complaint(f"machine {name!r}: {problem.what}", problem.hint), problem.details)
+        if "machines" in read(path).values:
+            refuse(
+                node, Complaint(f"machine {name!r} has machines of its own: {path}", "list them all in one template")
+            )
+        others[name] = load_template(path, directories)
+    return others
+
+
+def _check_network(template: Template, merged: Mapping) -> None:
+    """Refuse what a network's policy leaves no place for."""
+    for key, needs in (("egress", ("egress",)), ("publish", ("island", "egress")), ("machines", ("island", "egress"))):
+        if getattr(template, key) and template.network not in needs:
+            refuse(
+                merged.keys[key],
+                Complaint(f"{key} is written, and network is {template.network}", f"write network: {needs[0]}"),
+            )
+    for name, other in template.others.items():
+        if other.network == "none":
+            refuse(
+                merged.keys["machines"],
+                Complaint(f"machine {name!r} has no network: {other.path}", "write network: island there"),
+            )
 
 
 def _chain(path: Path, directories: Sequence[Path]) -> list[_Read]:
@@ -184,6 +226,9 @@ def _check_lists(template: Template, merged: Mapping) -> None:
     """Refuse what a list says twice."""
     pins = [checks.requirement_key(pin) for pin in template.python.requirements]
     _unique(pins, _items(merged, "python", "requirements"), "requirement", [key[0] for key in pins])
+    for name, node in zip(template.python.without, _items(merged, "python", "without"), strict=True):
+        if canonicalize_name(name) in [key[0] for key in pins]:
+            refuse(node, Complaint(f"python.requirements has {name!r}, and python.without leaves it out", "keep one"))
     names = [process.name for process in template.processes]
     _unique(names, _items(merged, "processes"), "process", names)
 

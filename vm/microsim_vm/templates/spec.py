@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta
 
 from microsim_vm.errors import TemplateError
+from microsim_vm.islands.policy import Network, Policy
 from microsim_vm.templates import checks, inputs
 
 TEMPLATE_FILE = "template.yaml"
@@ -39,6 +40,7 @@ EnvName = Annotated[
 Suite = Annotated[str, Meta(extra={"check": checks.suite})]
 DebianPackage = Annotated[str, Meta(extra={"check": checks.debian_package})]
 Requirement = Annotated[str, Meta(extra={"check": checks.requirement})]
+PythonPackage = Annotated[str, Meta(extra={"check": checks.python_package})]
 Source = Annotated[Path, Meta(extra={"check": checks.relative_path})]
 GuestPath = Annotated[str, Meta(extra={"check": checks.guest_path})]
 FileMode = Annotated[str, Meta(pattern=r"\A0[0-7]{3}\Z", description='four octal digits in quotes: "0755"')]
@@ -50,7 +52,16 @@ Factory = Annotated[str, Meta(extra={"check": checks.factory})]
 GymnasiumId = Annotated[str, Meta(extra={"check": checks.gymnasium_id})]
 Word = Annotated[str, Meta(min_length=1, description="text", extra={"check": checks.command})]
 Arguments = Annotated[tuple[Word, ...], Meta(min_length=1, description="a command: one shell line, or a list")]
-Network = Annotated[str, Meta(extra={"check": checks.network})]
+NetworkPolicy = Annotated[str, Meta(extra={"check": checks.network})]
+Destination = Annotated[str, Meta(extra={"check": checks.destination})]
+TcpPort = Annotated[int, Meta(ge=1, le=65535, description="a whole number from 1 to 65535")]
+MachineName = Annotated[
+    str,
+    Meta(
+        pattern=r"\A(?!(sim|gateway|localhost)\Z)[a-z][a-z0-9-]{0,30}\Z",
+        description="1 to 31 of a-z, 0-9 and -, starting with a letter, and not sim, gateway or localhost",
+    ),
+]
 Extends = Annotated[str, Meta(extra={"check": checks.extends})]
 Seconds = Annotated[float, Meta(gt=0, le=86400, description="seconds, more than 0 and at most 86400")]
 
@@ -79,9 +90,14 @@ class Base(_Part, frozen=True):
 
 
 class Python(_Part, frozen=True):
-    """Python packages for the guest's virtual environment, each pinned with ``==``, as written."""
+    """Python packages for the guest's virtual environment, each pinned with ``==``, as written.
+
+    Attributes:
+        without: Packages that are left out where another one asks for them.
+    """
 
     requirements: tuple[Requirement, ...] = ()
+    without: tuple[PythonPackage, ...] = ()
 
 
 class FileEntry(_Part, frozen=True):
@@ -144,6 +160,16 @@ class Process(_Part, frozen=True):
     readiness: Word | Arguments
 
 
+class OtherMachine(_Part, frozen=True):
+    """One more machine of each rollout, on the island of this template's own, which is called ``sim``.
+
+    Attributes:
+        template: What it is forked from: a template's name, or a path relative to the file that writes it.
+    """
+
+    template: Extends
+
+
 class ControllerLimits(_Part, frozen=True):
     """What one controller may use in one episode.
 
@@ -177,7 +203,10 @@ class Document(_Part, frozen=True):
     world: WorldSpec | None = None
     processes: tuple[Process, ...] = ()
     warmup_timeout_s: Seconds = 300.0
-    network: Network = "none"
+    network: NetworkPolicy = "island"
+    egress: tuple[Destination, ...] = ()
+    publish: tuple[TcpPort, ...] = ()
+    machines: dict[MachineName, OtherMachine] = {}
     controller: ControllerLimits = ControllerLimits()
 
 
@@ -187,10 +216,12 @@ class Template(Document, frozen=True, kw_only=True):
     Attributes:
         path: The ``template.yaml``, absolute.
         world_folders: Folders laid over each other as ``/opt/microsim/world``, ancestors first.
+        others: The templates of ``machines``, by the machines' names.
     """
 
     path: Path
     world_folders: tuple[Path, ...]
+    others: dict[str, Template] = {}
 
     @property
     def has_world(self) -> bool:
@@ -202,12 +233,17 @@ class Template(Document, frozen=True, kw_only=True):
         """Where the bake records what it used."""
         return self.path.parent / LOCK_FILE
 
+    @property
+    def network_plan(self) -> Network:
+        """Its network, as an island is made from it."""
+        return Network(cast(Policy, self.network), self.egress, self.publish)
+
     def canonical(self) -> bytes:
         """Return every setting that the image depends on, as JSON that is the same on every machine.
 
         Left out, because no image depends on them: the description, host paths, the machine's size and the
-        warm-up timeout (the snapshot's key has the size), and the controller's limits, which are sent with
-        each episode. Bytes of files are not in it either: see :meth:`input_files`.
+        warm-up timeout (the snapshot's key has the size), the controller's limits, which are sent with each episode,
+        and all of the network but whether there is one. Bytes of files are not in it either: see :meth:`input_files`.
         """
         settings = {
             "schema": SCHEMA_VERSION,
@@ -222,7 +258,7 @@ class Template(Document, frozen=True, kw_only=True):
             "kernel": self.kernel,
             "world": self.world,
             "processes": self.processes,
-            "network": self.network,
+            "network": self.network != "none",
         }
         text = json.dumps(msgspec.to_builtins(settings), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return text.encode("ascii")

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
+import warnings
+import zipfile
 from pathlib import Path
 
 import msgspec
 from installer import install
 from installer.destinations import SchemeDictionaryDestination
 from installer.sources import WheelFile
+from packaging.utils import canonicalize_name
 
 from microsim_vm import digests, tools
 from microsim_vm.cache import Cache
 from microsim_vm.errors import BakeError, MissingToolError
 from microsim_vm.templates import base as base_layer
+from microsim_vm.templates.spec import Python
 from microsim_vm.tools import Progress
 
 RECIPE = 1
 VENV = "opt/venv"
 TIMEOUT_S = 900.0
+STAND_IN = "9999.0"  # version
 # Newest first; Debian 12's glibc is 2.36, and pip takes each tag literally.
 PLATFORMS = (
     *(f"manylinux_2_{minor}_x86_64" for minor in range(36, 16, -1)),
@@ -41,29 +46,45 @@ class Wheel(msgspec.Struct, frozen=True, order=True):
     sha256: str
 
 
-def resolve(requirements: list[str], python: str, progress: Progress) -> list[Wheel]:
+def resolve(packages: Python, python: str, progress: Progress) -> list[Wheel]:
     """Resolve requirements and everything they need to exact wheels for the guest's Python.
 
     Raises:
         BakeError: pip found no set of wheels; the details are its output.
     """
+    requirements = packages.requirements
     if not requirements:
         return []
     progress(f"resolving {', '.join(requirements)} for Python {python}")
-    report = _pip(
-        ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", "--target", "unused",
-         *_platform_flags(python), *requirements],
-        what="resolving Python packages",
-        cause="a requirement has no wheel for the guest's Python, or the package index cannot be reached",
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        for name in packages.without:
+            _stand_in(Path(folder), canonicalize_name(name).replace("-", "_"))
+        report = _pip(
+            ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", "--target", "unused",
+             "--find-links", folder, *_platform_flags(python), *requirements],
+            what="resolving Python packages",
+            cause="a requirement has no wheel for the guest's Python, or the package index cannot be reached",
+        )  # fmt: skip
+    left_out = {canonicalize_name(name) for name in packages.without}
     wheels = []
     for item in json.loads(report[report.index("{") :])["install"]:
         download = item["download_info"]
         sha256 = download["archive_info"]["hashes"]["sha256"]
         filename = download["url"].split("?")[0].rpartition("/")[2]
         metadata = item["metadata"]
-        wheels.append(Wheel(re.sub(r"[-_.]+", "-", metadata["name"]).lower(), metadata["version"], filename, sha256))
+        name = canonicalize_name(metadata["name"])
+        if name not in left_out:
+            wheels.append(Wheel(name, metadata["version"], filename, sha256))
     return sorted(wheels)
+
+
+def _stand_in(folder: Path, name: str) -> None:
+    """Write an empty wheel, newer than any real one, for pip to find in place of a package that is left out."""
+    info = f"{name}-{STAND_IN}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{STAND_IN}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {STAND_IN}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
 
 
 def ensure(wheels: list[Wheel], python: str, cache: Cache, progress: Progress) -> Path:
@@ -163,7 +184,8 @@ def _lay_out(files: list[Path], python: str, root: Path, progress: Progress) -> 
             scheme, interpreter=f"/{VENV}/bin/python3", script_kind="posix", destdir=str(root),
             overwrite_existing=True,  # some projects ship one file in two wheels; pip lets the later one win too
         )  # fmt: skip
-        with WheelFile.open(path) as wheel:
+        with WheelFile.open(path) as wheel, warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of bytecode in wheels, which it leaves out
             install(wheel, destination, additional_metadata={"INSTALLER": b"pytest-microsim\n"})
 
 

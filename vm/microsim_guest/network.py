@@ -1,0 +1,63 @@
+"""The guest's interface to its island: down until a fork is told who it is."""
+
+import fcntl
+import os
+import socket
+import struct
+from typing import Any, Dict, Optional
+
+from microsim_guest import kernel
+
+SIOCGIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK, SIOCSIFHWADDR = 0x8913, 0x8916, 0x891C, 0x8924
+ARPHRD_ETHER = 1
+HOSTS = "/etc/hosts"
+OURS = "# this island"
+
+
+def configure(settings: Optional[Dict[str, Any]]) -> None:
+    """Give the interface its own hardware address, address and route, and bring it up; or nothing, without one.
+
+    Args:
+        settings: ``interface``, ``mac``, ``address``, ``bits``, ``gateway`` (None where nothing is beyond it) and
+            ``names`` (addresses by name).
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    if settings is None:
+        return
+    name = settings["interface"].encode()
+    if not kernel.is_gvisor():  # which takes all of it from the host's end
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            _bring(sock, name, up=False)  # which drops what a parent of this fork had, its routes above all
+            mac = bytes.fromhex(settings["mac"].replace(":", ""))
+            fcntl.ioctl(sock, SIOCSIFHWADDR, struct.pack("16sH14s", name, ARPHRD_ETHER, mac))
+            mask = struct.pack("!I", 0xFFFFFFFF << (32 - settings["bits"]) & 0xFFFFFFFF)
+            fcntl.ioctl(sock, SIOCSIFADDR, _address(name, socket.inet_aton(settings["address"])))
+            fcntl.ioctl(sock, SIOCSIFNETMASK, _address(name, mask))
+            _bring(sock, name, up=True)
+            if settings["gateway"]:
+                kernel.add_route(sock, b"\0" * 4, b"\0" * 4, gateway=socket.inet_aton(settings["gateway"]))
+    _name(settings["names"])
+
+
+def _bring(sock: socket.socket, name: bytes, up: bool) -> None:
+    request = fcntl.ioctl(sock, SIOCGIFFLAGS, struct.pack("16sH14x", name, 0))
+    (flags,) = struct.unpack_from("H", request, 16)
+    flags = flags | kernel.IFF_UP if up else flags & ~kernel.IFF_UP
+    fcntl.ioctl(sock, kernel.SIOCSIFFLAGS, struct.pack("16sH14x", name, flags))
+
+
+def _address(name: bytes, address: bytes) -> bytes:
+    return struct.pack("16sHH4s8x", name, socket.AF_INET, 0, address)
+
+
+def _name(names: Dict[str, str]) -> None:
+    """Name the machines of this island in the guest, in place of those of the island before."""
+    lines = []
+    if os.path.exists(HOSTS):
+        with open(HOSTS, encoding="utf-8") as file:
+            lines = [line for line in file if not line.rstrip().endswith(OURS)]
+    lines += ["{} {} {}\n".format(address, name, OURS) for name, address in names.items()]
+    with open(HOSTS, "w", encoding="utf-8") as file:
+        file.writelines(lines)

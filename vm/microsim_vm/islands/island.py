@@ -1,0 +1,187 @@
+"""An island: raised for one rollout, gone with it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import ipaddress
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from microsim_guest import config, middleware
+
+from microsim_vm.islands import namespaces, relays, subnets
+from microsim_vm.islands.capture import captured
+from microsim_vm.islands.plug import Plug, Wire
+from microsim_vm.islands.policy import Network, destinations
+from microsim_vm.islands.refusals import Refusals
+from microsim_vm.runtime import IslandRecord
+
+ALONE = "sim"  # what a rollout's first machine is called
+
+
+def interface_name(label: str) -> str:
+    """Return an interface's name: hashed, not cut, so that long labels with one beginning give different ones."""
+    return f"ms{hashlib.sha256(label.encode()).hexdigest()[:12]}"
+
+
+def mac_of(label: str) -> str:
+    """Return a locally administered address."""
+    digest = hashlib.sha256(f"mac {label}".encode()).digest()
+    return ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
+
+
+class Island:
+    """A network namespace with a gateway and one link per machine.
+
+    Args:
+        network: The template's network.
+        name: The rollout's name, unique; decides addresses and names.
+        wires: How each machine is linked, by its name.
+        pool: Where its subnet is taken from.
+        wait_s: How long it may wait for one, seconds.
+
+    Attributes:
+        network: As given.
+        subnet: Its addresses.
+        plugs: The links' ends, by the machine's name.
+        published: Ports of the host's loopback, by the guest's.
+        refusals: What was refused; None where nothing can be asked for.
+        pcap: Where its frames are written; None where they are not.
+
+    Raises:
+        NetworkError: It cannot be made on this machine.
+        SubnetsExhaustedError: There is no free subnet.
+    """
+
+    def __init__(
+        self, network: Network, name: str, wires: Mapping[str, Wire], *, pool: ipaddress.IPv4Network,
+        wait_s: float = subnets.WAIT_S,
+    ) -> None:  # fmt: skip
+        self.network = network
+        self.published: dict[int, int] = {}
+        self.plugs: dict[str, Plug] = {}
+        self.refusals: Refusals | None = None
+        self.pcap: Path | None = None
+        self._stack = contextlib.ExitStack()
+        with self._stack:
+            maker = namespaces.maker()
+            self.subnet = subnets.take(pool, name, namespaces.routed(), machines=len(wires), wait_s=wait_s)
+            self._stack.callback(self.subnet.close)
+            bits = self.subnet.network.prefixlen
+            links = [
+                {"name": interface_name(f"{name} {machine}"), "wire": wire, "guest": config.INTERFACE,
+                 "mac": mac_of(f"{name} {machine}"), "address": str(self.subnet.machine(number)), "bits": bits}
+                for number, (machine, wire) in enumerate(wires.items())
+            ]  # fmt: skip
+            bridge = interface_name(name) if len(links) > 1 else None
+            self.interface: str = str(bridge or links[0]["name"])
+            made = maker.ask(
+                "island", bridge=bridge, links=links, gateway=str(self.subnet.gateway), bits=bits,
+                any_address=network.policy == "egress",
+            ).descriptors  # fmt: skip
+            for descriptor in made:
+                self._stack.callback(os.close, descriptor)
+            self.namespace = made[0]
+            for number, (machine, wire) in enumerate(wires.items()):
+                far = made[1 + number]
+                self.plugs[machine] = Plug(
+                    machine, str(links[number]["mac"]),
+                    ipaddress.IPv4Interface((self.subnet.machine(number), bits)), str(links[number]["name"]),
+                    far if wire == "veth" else self.namespace, maker.user, far if wire == "tap" else None,
+                )  # fmt: skip
+            self._open_doors()
+            self._stack = self._stack.pop_all()
+
+    def _open_doors(self) -> None:
+        """Serve what the policy lets through."""
+        first = next(iter(self.plugs.values()))
+        for port in self.network.publish:
+            self.published[port] = relays.publish(self.namespace, (str(first.address.ip), port), self._stack)
+        if self.network.policy == "egress":
+            allowed = destinations(self.network.allow)
+            self.refusals = Refusals(self.subnet.network, {(each.network, each.port) for each in allowed})
+            self._stack.enter_context(self.refusals.watched(self.namespace, self.interface))
+            relays.let_out(self.namespace, allowed, self.refusals, self._stack)
+
+    def capture(self, path: Path) -> None:
+        """Write all frames to a pcap file from now on, until it is closed."""
+        self.pcap = path
+        self._stack.enter_context(captured(self.namespace, self.interface, path))
+
+    def berth(self, machine: str) -> Berth:
+        """Return a machine's place on it."""
+        return Berth(self, self.plugs[machine])
+
+    def close(self) -> None:
+        """Give up what this process holds of it; it is gone when its machines are. May be called again."""
+        self._stack.close()
+
+    def __enter__(self) -> Island:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Berth(NamedTuple):
+    """A machine's place on an island.
+
+    Attributes:
+        island: The island.
+        plug: The machine's link to it.
+    """
+
+    island: Island
+    plug: Plug
+
+    @property
+    def scope(self) -> str:
+        """Whom ROS 2 and DDS may find there."""
+        return middleware.ISLAND if len(self.island.plugs) > 1 else middleware.LOOPBACK
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the guest is told of its interface."""
+        island, plugs = self.island, self.island.plugs
+        names = {name: str(plug.address.ip) for name, plug in plugs.items() if len(plugs) > 1}
+        names["gateway"] = str(island.subnet.gateway)
+        for each in destinations(island.network.allow):
+            if each.host:
+                names[each.host] = str(each.network.network_address)
+        return {
+            "interface": config.INTERFACE, "mac": self.plug.mac, "address": str(self.plug.address.ip),
+            "bits": self.plug.address.network.prefixlen, "names": names,
+            "gateway": names["gateway"] if island.network.policy == "egress" else None,
+        }  # fmt: skip
+
+    def record(self) -> IslandRecord:
+        """Return what others are told of it."""
+        island = self.island
+        published = island.published if self.plug is next(iter(island.plugs.values())) else {}
+        return IslandRecord(
+            str(island.subnet.network), island.network.policy, island.interface, self.plug.machine,
+            str(self.plug.address.ip), published,
+        )  # fmt: skip
+
+
+@contextlib.contextmanager
+def raised(
+    network: Network, name: str, wires: Mapping[str, Wire], pool: ipaddress.IPv4Network, *,
+    wait_s: float = subnets.WAIT_S,
+) -> Iterator[Island | None]:  # fmt: skip
+    """Yield an island for the length of a block, or None where the policy is to have no network. See :class:`Island`.
+
+    Raises:
+        NetworkError: It cannot be made on this machine.
+        SubnetsExhaustedError: There is no free subnet.
+    """
+    if network.policy == "none":
+        yield None
+        return
+    with Island(network, name, wires, pool=pool, wait_s=wait_s) as island:
+        yield island

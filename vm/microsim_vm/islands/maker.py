@@ -1,0 +1,205 @@
+"""Makes namespaces, links and sockets for a process of ours, as a child of it: ``python -m ...maker``.
+
+To make a network namespace, a thread has to enter it, and who is not root has to enter a user namespace first, which
+a process with threads cannot. So one small child does it, reads requests from its standard input (a socket), and
+sends back descriptors. It lives in a network namespace of its own: nothing that it does can reach the host's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute, NetlinkError
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
+MAX_REQUEST = 1 << 16
+NAMESPACE = "/proc/thread-self/ns/net"
+ANY_TABLE = 100
+# Forwarding may be on where the host forwards; without IPv6 the gateway has no second way to be reached.
+SETTINGS = {"ipv4/ip_forward": "0", "ipv6/conf/all/disable_ipv6": "1", "ipv6/conf/default/disable_ipv6": "1"}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(name: str, *words: int) -> None:
+    if getattr(_libc, name)(*words) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+
+
+def leave_host() -> int | None:
+    """Enter a network namespace of our own; return the user namespace that it belongs to, None for the host's.
+
+    Raises:
+        OSError: This user may make neither.
+    """
+    try:
+        _call("unshare", CLONE_NEWNET)
+        return None
+    except PermissionError:
+        user, group = os.geteuid(), os.getegid()
+        _call("unshare", CLONE_NEWUSER | CLONE_NEWNET)
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+        return os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+
+
+class Maker:
+    """Carries requests out.
+
+    Args:
+        host: Asks the host's network for its routes.
+    """
+
+    def __init__(self, host: IPRoute) -> None:
+        self._host = host
+        self._home = os.open(NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
+
+    def routes(self, request: dict[str, Any], given: list[int]) -> tuple[Any, list[int]]:
+        """Return what the host routes, in all of its tables."""
+        found = set()
+        for route in self._host.get_routes(family=socket.AF_INET):
+            destination = route.get_attr("RTA_DST")
+            if destination is not None:
+                found.add(f"{destination}/{route['dst_len']}")
+        return sorted(found), []
+
+    def island(self, request: dict[str, Any], given: list[int]) -> tuple[Any, list[int]]:
+        """Make a namespace with a gateway and links; return its descriptor, and one for each link.
+
+        Those are a tap's, or that of another namespace, in which the link's far end is.
+        """
+        made: list[int] = []
+        try:
+            gateway = self._new_namespace(made)
+            for name, value in SETTINGS.items():
+                _set(name, value)
+            with IPRoute() as network:
+                main = request["bridge"] or request["links"][0]["name"]
+                if request["bridge"]:
+                    network.link("add", ifname=main, kind="bridge")
+                for link in request["links"]:
+                    if link["wire"] == "tap":
+                        made.append(_tap(link["name"]))
+                    else:
+                        self._veth(link, gateway, made)
+                for link in request["links"]:
+                    index = network.link_lookup(ifname=link["name"])[0]
+                    if request["bridge"]:
+                        network.link("set", index=index, master=network.link_lookup(ifname=main)[0])
+                    network.link("set", index=index, state="up")
+                index = network.link_lookup(ifname=main)[0]
+                network.addr("add", index=index, address=request["gateway"], prefixlen=request["bits"])
+                network.link("set", index=index, state="up")
+                network.link("set", index=1, state="up")
+                if request["any_address"]:
+                    # Whatever the guest connects to is the gateway, which then decides.
+                    network.route("add", dst="0.0.0.0/0", oif=1, type="local", scope="host", table=ANY_TABLE)
+                    network.rule("add", priority=100, iifname=main, table=ANY_TABLE)
+        except BaseException:
+            for descriptor in made:
+                os.close(descriptor)
+            raise
+        finally:
+            _call("setns", self._home, CLONE_NEWNET)
+        return {}, made
+
+    def socket(self, request: dict[str, Any], given: list[int]) -> tuple[Any, list[int]]:
+        """Make a socket in the namespace that is given."""
+        _call("setns", given[0], CLONE_NEWNET)
+        try:
+            made = socket.socket(request["family"], request["type"], request["protocol"])
+            return {}, [made.detach()]
+        finally:
+            _call("setns", self._home, CLONE_NEWNET)
+
+    def _new_namespace(self, made: list[int]) -> int:
+        _call("unshare", CLONE_NEWNET)
+        made.append(os.open(NAMESPACE, os.O_RDONLY | os.O_CLOEXEC))
+        return made[-1]
+
+    def _veth(self, link: dict[str, Any], gateway: int, made: list[int]) -> None:
+        """Make a pair of interfaces whose far end is in a namespace of its own, with the guest's address."""
+        far = self._new_namespace(made)
+        for name, value in SETTINGS.items():
+            _set(name, value)
+        _call("setns", gateway, CLONE_NEWNET)
+        with IPRoute() as network:
+            peer = {"ifname": link["guest"], "net_ns_fd": far, "address": link["mac"]}
+            network.link("add", ifname=link["name"], kind="veth", peer=peer)
+        _call("setns", far, CLONE_NEWNET)
+        with IPRoute() as network:
+            index = network.link_lookup(ifname=link["guest"])[0]
+            network.addr("add", index=index, address=link["address"], prefixlen=link["bits"])
+            network.link("set", index=index, state="up")
+            network.link("set", index=1, state="up")
+        _call("setns", gateway, CLONE_NEWNET)
+
+
+def _set(name: str, value: str) -> None:
+    path = Path("/proc/sys/net", name)
+    if path.exists():  # a kernel may have no IPv6
+        path.write_text(value)
+
+
+def _tap(name: str) -> int:
+    """Make a tap, which lasts as long as its descriptor."""
+    tap = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI))
+    except BaseException:
+        os.close(tap)
+        raise
+    return tap
+
+
+def _answer(link: socket.socket, told: dict[str, Any], descriptors: list[int]) -> None:
+    socket.send_fds(link, [json.dumps(told).encode()], descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _failed(error: Exception, doing: str) -> dict[str, Any]:
+    code = error.code if isinstance(error, NetlinkError) else getattr(error, "errno", None)
+    return {"error": f"{doing}: {error}", "errno": code or errno.EIO}
+
+
+def main() -> None:
+    """Serve one process until it closes its end."""
+    link = socket.socket(fileno=os.dup(0))
+    host = IPRoute()
+    try:
+        user = leave_host()
+        maker = Maker(host)
+    except OSError as error:
+        _answer(link, _failed(error, "making a namespace"), [])
+        sys.exit(1)
+    _answer(link, {"ok": {}}, [] if user is None else [user])
+    while True:
+        data, given, _, _ = socket.recv_fds(link, MAX_REQUEST, 4)
+        if not data:
+            return
+        request = json.loads(data)
+        try:
+            value, made = getattr(maker, request["op"])(request, given)
+            _answer(link, {"ok": value}, made)
+        except (OSError, NetlinkError, IndexError) as error:
+            _answer(link, _failed(error, request["op"]), [])
+        finally:
+            for descriptor in given:
+                os.close(descriptor)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Namespaces, links, and sockets in them, made for this process by a child that may; see :mod:`maker`."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from typing import Any, NamedTuple
+
+from microsim_vm import spawn
+from microsim_vm.errors import NetworkError
+
+TIMEOUT_S = 30.0
+MAX_ANSWER = 1 << 20
+MAX_DESCRIPTORS = 64
+# What a number of the kernel's usually means here.
+CAUSES = {
+    errno.EPERM: "this user may make no network namespaces: the kernel or the container forbids them",
+    errno.EACCES: "this user may not open /dev/net/tun, or a security module forbids it",
+    errno.ENOENT: "/dev/net/tun does not exist: the kernel's module tun is not loaded",
+    errno.ENODEV: "/dev/net/tun exists, and the kernel's module tun does not",
+    errno.EOPNOTSUPP: "the kernel has no support for a kind of link: tun, veth or bridge",
+    errno.ENOSPC: "the limit of network namespaces is reached (sysctl user.max_net_namespaces)",
+    errno.EMFILE: "too many files are open (ulimit -n)",
+}
+
+_lock = threading.Lock()
+_current: Maker | None = None
+
+
+class Made(NamedTuple):
+    """What came of a request: an answer and descriptors, which are the caller's."""
+
+    value: Any
+    descriptors: list[int]
+
+
+class Maker:
+    """The child of this process that makes namespaces.
+
+    Attributes:
+        user: Descriptor of the user namespace that they belong to; None where they are the host's.
+
+    Raises:
+        NetworkError: None can be made on this machine.
+    """
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._link.settimeout(TIMEOUT_S)
+        # The child has no environment, and is to find the packages where we have found them.
+        code = f"import sys; sys.path[:] = {sys.path!r}; from microsim_vm.islands import maker; maker.main()"
+        with theirs:
+            self._process = spawn.child([sys.executable, "-c", code], stdin=theirs.fileno())
+        self._turn = threading.Lock()
+        self.user: int | None = None
+        try:
+            descriptors = self._receive().descriptors
+        except BaseException:
+            self.close()
+            raise
+        if descriptors:
+            self.user = descriptors[0]
+
+    def ask(self, op: str, descriptors: tuple[int, ...] = (), **request: Any) -> Made:
+        """Have something made.
+
+        Raises:
+            NetworkError: It cannot be.
+        """
+        with self._turn:
+            try:
+                socket.send_fds(self._link, [json.dumps({"op": op, **request}).encode()], list(descriptors))
+            except OSError as error:
+                raise self._lost(error) from error
+            return self._receive()
+
+    def alive(self) -> bool:
+        """Tell whether it is this process's own, and runs."""
+        return self.owner == os.getpid() and self._process.poll() is None
+
+    def close(self) -> None:
+        """End it; what it has made stays."""
+        self._link.close()
+        self._process.kill()
+        self._process.communicate()
+        if self.user is not None:
+            os.close(self.user)
+            self.user = None
+
+    def _receive(self) -> Made:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._link, MAX_ANSWER, MAX_DESCRIPTORS)
+        except OSError as error:
+            raise self._lost(error) from error
+        if not data:
+            raise self._lost(None)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        answer = json.loads(data)
+        if "error" in answer:
+            raise NetworkError(
+                f"an island could not be made: {answer['error']}",
+                cause=CAUSES.get(answer["errno"], ""),
+                hint="microsim doctor tries each step; network: none in the template does without",
+            )
+        return Made(answer["ok"], descriptors)
+
+    def _lost(self, error: OSError | None) -> NetworkError:
+        said = b""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.kill()
+            _, said = self._process.communicate(timeout=5)
+        return NetworkError(
+            "the process that makes islands has ended", cause=str(error or ""),
+            details=said.decode("utf-8", "replace")[-2000:],
+        )  # fmt: skip
+
+
+def maker() -> Maker:
+    """Return this process's maker, started where there is none.
+
+    Raises:
+        NetworkError: None can be made on this machine.
+    """
+    global _current
+    with _lock:
+        if _current is None or not _current.alive():
+            _current = Maker()
+        return _current
+
+
+def socket_in(namespace: int, family: int, kind: int, protocol: int = 0) -> socket.socket:
+    """Return a socket that belongs to a network namespace, whoever uses it.
+
+    Raises:
+        NetworkError: It cannot be made.
+    """
+    (descriptor,) = maker().ask("socket", (namespace,), family=family, type=kind, protocol=protocol).descriptors
+    return socket.socket(fileno=descriptor)
+
+
+def routed() -> list[ipaddress.IPv4Network]:
+    """Return what the host routes.
+
+    Raises:
+        NetworkError: It cannot be asked.
+    """
+    return [ipaddress.IPv4Network(text, strict=False) for text in maker().ask("routes").value]
