@@ -72,7 +72,7 @@ class IslandRecord(msgspec.Struct, frozen=True):
     Attributes:
         subnet: The island's addresses, "198.18.0.4/30".
         policy: What may be reached from it.
-        interface: The gateway's interface, in the namespace that the guest's engine runs in.
+        interface: Its link's end on the gateway's side.
         machine: What this guest is called there.
         address: Its address.
         published: Ports of the host's loopback, by the guest's.

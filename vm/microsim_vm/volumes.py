@@ -24,7 +24,9 @@ IMAGE, ABOUT, CLAIMS = "image", "volume.json", "claims.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 MIN_MIB, MAX_MIB = 8, 1 << 20
 LOCK_WAIT_S = 60.0
-MAX_VOLUMES = 4  # a microvm machine has eight device slots, and four are taken
+# A microvm machine has eight device slots: three are taken by an image's layers, one by the agent's channel, and one
+# by the network interface, where there is one.
+SLOTS, TAKEN = 8, 4
 
 
 class Volume(msgspec.Struct, frozen=True):
@@ -166,6 +168,22 @@ def delete(cache: Cache, name: str, alive: Callable[[str], bool]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def need_slots(count: int, *, network: bool) -> None:
+    """Refuse more volumes than a machine has room for.
+
+    Raises:
+        VolumeError: There are too many.
+    """
+    most = SLOTS - TAKEN - network
+    if count > most:
+        why = "with a network" if network else "without a network"
+        raise VolumeError(
+            f"a sandbox {why} has {most} volumes at most, not {count}",
+            cause=f"its machine has {SLOTS} places for devices, and {SLOTS - most} are taken",
+            hint="write network: none in its template, which leaves room for one more" if network else "",
+        )
+
+
 def claim(cache: Cache, wanted: Sequence[Wanted], sandbox: str, alive: Callable[[str], bool]) -> None:
     """Claim volumes for a sandbox; it loses them when it is gone, however it went.
 
@@ -176,11 +194,9 @@ def claim(cache: Cache, wanted: Sequence[Wanted], sandbox: str, alive: Callable[
         alive: Tells whether a sandbox still is.
 
     Raises:
-        VolumeError: There is no such volume, or there are too many.
+        VolumeError: There is no such volume.
         VolumeBusyError: Another sandbox writes to it, or reads what this one would write to; names it.
     """
-    if len(wanted) > MAX_VOLUMES:
-        raise VolumeError(f"a sandbox has {MAX_VOLUMES} volumes at most, not {len(wanted)}")
     for each in wanted:
         with _found(cache, each.volume) as folder:
             held = [other for other in _live_claims(folder, alive) if other.sandbox != sandbox]

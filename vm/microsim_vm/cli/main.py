@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
         copying,
         doctor,
         images,
+        net,
         sandboxes,
         scaffolding,
         snapshots,
@@ -47,7 +48,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="store_true", help="print the version, and exit")
     commands_of = top.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for group in (
-        doctor, scaffolding, images, sandboxes, commands, copying, snapshots, volumes, archives, upkeep, completion,
+        doctor, scaffolding, images, sandboxes, commands, copying, snapshots, volumes, net, archives, upkeep,
+        completion,
     ):  # fmt: skip
         group.add(commands_of)
     return top

@@ -24,6 +24,7 @@ from microsim_vm.engines import checkpoint, hostcpu, overuse, runsc
 from microsim_vm.engines.base import Ability, Boot, Isolation, Vm
 from microsim_vm.engines.runsc import Program
 from microsim_vm.errors import EngineError, SnapshotError
+from microsim_vm.islands import namespaces
 from microsim_vm.islands.plug import Plug, Wire
 from microsim_vm.templates import rootfs
 
@@ -46,17 +47,20 @@ class GvisorVm:
         program: What it runs.
         memory_mib: What it may use.
         image: Folder of the checkpoint to restore; None to boot.
+        plug: Its link to a network; None where it has none.
         timeout_s: How long it may take to stop or write it.
     """
 
     def __init__(
-        self, platform: str, program: Program, memory_mib: int, image: Path | None, *, timeout_s: float = TIMEOUT_S
-    ) -> None:
+        self, platform: str, program: Program, memory_mib: int, image: Path | None, *, plug: Plug | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:  # fmt: skip
         self.phases_ms: dict[str, float] = {}
         self._platform = platform
         self._limit_mib = memory_mib
         self._image = image
         self._timeout_s = timeout_s
+        self._plug = plug
         self._process: subprocess.Popen[bytes] | None = None
         self._text = bytearray()
         self._paused = self._saving = self._ended = False
@@ -67,7 +71,7 @@ class GvisorVm:
         self._folder.mkdir(mode=0o700)
         try:
             owner.write(self._folder, owner.Process.current())
-            runsc.write_bundle(self._folder, program)
+            runsc.write_bundle(self._folder, program, network=plug is not None)
         except BaseException:
             self.kill()
             raise
@@ -106,9 +110,16 @@ class GvisorVm:
         if self._process is not None:  # the guest's end of the channel was shut down when it was written
             self.channel, self._theirs = socket.socketpair()
         console, console_end = os.pipe()
-        argv = runsc.command(self._folder, self._platform, verb, *words, "--bundle", str(self._folder), self._id)
+        argv = self._command(verb, *words, "--bundle", str(self._folder), self._id)
+        inside: list[str] = []
         try:
-            self._process = spawn.child(argv, stdin=self._theirs.fileno(), stdout=console_end, stderr=console_end)
+            if self._plug is not None:
+                inside = [*self._plug.entering(), *runsc.hiding_settings()]
+                if self._starts > 1:  # runsc takes what a namespace has
+                    namespaces.renew(self._plug)
+            self._process = spawn.child(
+                argv, inside=inside, stdin=self._theirs.fileno(), stdout=console_end, stderr=console_end
+            )
         except BaseException:
             os.close(console)
             raise
@@ -195,14 +206,18 @@ class GvisorVm:
             raise EngineError(f"runsc did not end within {END_TIMEOUT_S:g} s") from None
         self._reader.join(END_TIMEOUT_S)  # the others hold the console until they are gone
 
+    def _command(self, verb: str, *words: str) -> list[str]:
+        return runsc.command(self._folder, self._platform, verb, *words, network=self._plug is not None)
+
     def _call(self, verb: str, *words: str) -> None:
         """Ask for something and wait for it.
 
         Raises:
             EngineError: It is refused, or takes too long.
         """
-        argv = runsc.command(self._folder, self._platform, verb, *words)
-        process = spawn.child(argv)
+        # The guest's kernel is asked over an abstract socket, which is its network's.
+        inside = self._plug.entering() if self._plug else ()
+        process = spawn.child(self._command(verb, *words), inside=inside)
         try:
             _, said = process.communicate(timeout=self._timeout_s)
         except BaseException as error:
@@ -253,7 +268,7 @@ class Gvisor:
                 "arguments": " ".join([*runsc.FLAGS, *INIT, *map("=".join, ENV.items())])}  # fmt: skip
 
     def boot(self, boot: Boot, folder: Path, *, plug: Plug | None = None, private: bool = False) -> GvisorVm:
-        """Boot a guest; it needs nothing in ``folder``, and shares nothing with anybody."""
+        """Boot a guest; it needs nothing in ``folder``, shares nothing with anybody, and has no link before a fork."""
         vm = GvisorVm(self.platform, _program(boot), boot.memory_mib, None)
         try:
             vm.run()
@@ -272,7 +287,7 @@ class Gvisor:
 
     def fork(self, boot: Boot, folder: Path, plug: Plug | None = None) -> GvisorVm:
         """Prepare a guest that is restored from ``folder/checkpoint.img`` when it is told to run."""
-        return GvisorVm(self.platform, _program(boot), boot.memory_mib, folder)
+        return GvisorVm(self.platform, _program(boot), boot.memory_mib, folder, plug=plug)
 
     def pause(self, vm: Vm) -> None:
         """Stop the guest's processes."""

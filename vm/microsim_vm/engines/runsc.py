@@ -15,8 +15,8 @@ from microsim_vm.errors import EngineUnavailableError
 
 TIMEOUT_S = 30.0
 # The gofer serves the root read-only, and what a guest writes stays in its memory; no control group of the host's
-# is made that could be left behind; the network is a loopback.
-FLAGS = ("--ignore-cgroups", "--overlay2=all:memory", "--network=none")
+# is made that could be left behind.
+FLAGS = ("--ignore-cgroups", "--overlay2=all:memory")
 CONFIG = "config.json"
 # All that root may do in a kernel of its own; nothing of it reaches the host's.
 CAPABILITIES = (
@@ -24,6 +24,9 @@ CAPABILITIES = (
     "LEASE", "MKNOD", "NET_ADMIN", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
     "SYS_ADMIN", "SYS_BOOT", "SYS_CHROOT", "SYS_NICE", "SYS_PTRACE", "SYS_RESOURCE", "SYS_TTY_CONFIG",
 )  # fmt: skip
+# Where runsc does not see the settings of its network: on kernels that show every namespace the sizes of buffers, this
+# release takes any namespace for the host's own, and refuses it.
+HIDE = 'mount -t tmpfs -o ro none /proc/sys/net && exec "$@"'
 MOUNTS = (
     ("proc", "/proc", ()), ("sysfs", "/sys", ()), ("tmpfs", "/dev", ()), ("tmpfs", "/dev/shm", ("mode=1777",)),
     ("tmpfs", "/run", ("mode=755",)),
@@ -63,13 +66,35 @@ def version() -> str:
     return match.group(1) if match else output.split("\n")[0]
 
 
-def command(folder: Path, platform: str, verb: str, *words: str) -> list[str]:
-    """Return the words of one call, whose state is kept in a folder."""
-    return [tools.need("runsc"), f"--root={folder}", f"--platform={platform}", *FLAGS, verb, *words]
+def command(folder: Path, platform: str, verb: str, *words: str, network: bool = False) -> list[str]:
+    """Return the words of one call, whose state is kept in a folder.
+
+    Args:
+        folder: Where.
+        platform: What runsc runs guests by.
+        verb: What to do.
+        words: With what.
+        network: The guest has the interfaces of the namespace that this is called in, in place of a loopback alone.
+    """
+    kind = "sandbox" if network else "none"
+    return [
+        tools.need("runsc"), f"--root={folder}", f"--platform={platform}", *FLAGS, f"--network={kind}", verb, *words,
+    ]  # fmt: skip
 
 
-def write_bundle(folder: Path, program: Program) -> None:
-    """Write an OCI bundle that runs a program as root of a guest's kernel."""
+def hiding_settings() -> list[str]:
+    """Return the words that start runsc with a network."""
+    return [tools.need("unshare"), "--mount", "--", tools.need("sh"), "-c", HIDE, "sh"]
+
+
+def write_bundle(folder: Path, program: Program, *, network: bool) -> None:
+    """Write an OCI bundle that runs a program as root of a guest's kernel.
+
+    Args:
+        folder: Where.
+        program: What it runs.
+        network: As for :func:`command`.
+    """
     capabilities = [f"CAP_{name}" for name in CAPABILITIES]
     specification = {
         "ociVersion": "1.0.2",
@@ -86,6 +111,11 @@ def write_bundle(folder: Path, program: Program) -> None:
             {"type": kind, "source": kind, "destination": path, "options": list(options)}
             for kind, path, options in MOUNTS
         ],
-        "linux": {"namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")]},
+        "linux": {
+            "namespaces": [
+                *({"type": kind} for kind in ("pid", "ipc", "uts", "mount")),
+                {"type": "network", "path": "/proc/self/ns/net"} if network else {"type": "network"},
+            ]
+        },
     }  # fmt: skip
     (folder / CONFIG).write_text(json.dumps(specification))

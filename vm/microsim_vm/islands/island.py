@@ -72,27 +72,22 @@ class Island:
             self.subnet = subnets.take(pool, name, namespaces.routed(), machines=len(wires), wait_s=wait_s)
             self._stack.callback(self.subnet.close)
             bits = self.subnet.network.prefixlen
-            links = [
-                {"name": interface_name(f"{name} {machine}"), "wire": wire, "guest": config.INTERFACE,
-                 "mac": mac_of(f"{name} {machine}"), "address": str(self.subnet.machine(number)), "bits": bits}
-                for number, (machine, wire) in enumerate(wires.items())
-            ]  # fmt: skip
-            bridge = interface_name(name) if len(links) > 1 else None
-            self.interface: str = str(bridge or links[0]["name"])
+            way_out = self.subnet.gateway if network.policy == "egress" else None
+            for number, (machine, wire) in enumerate(wires.items()):
+                label = f"{name} {machine}"
+                address = ipaddress.IPv4Interface((self.subnet.machine(number), bits))
+                self.plugs[machine] = Plug(machine, wire, mac_of(label), address, way_out, interface_name(label))
+            bridge = interface_name(name) if len(wires) > 1 else None
+            self.interface = bridge or next(iter(self.plugs.values())).interface
             made = maker.ask(
-                "island", bridge=bridge, links=links, gateway=str(self.subnet.gateway), bits=bits,
-                any_address=network.policy == "egress",
+                "island", bridge=bridge, links=[plug.link() for plug in self.plugs.values()],
+                gateway=str(self.subnet.gateway), bits=bits, any_address=way_out is not None,
             ).descriptors  # fmt: skip
             for descriptor in made:
                 self._stack.callback(os.close, descriptor)
             self.namespace = made[0]
-            for number, (machine, wire) in enumerate(wires.items()):
-                far = made[1 + number]
-                self.plugs[machine] = Plug(
-                    machine, str(links[number]["mac"]),
-                    ipaddress.IPv4Interface((self.subnet.machine(number), bits)), str(links[number]["name"]),
-                    far if wire == "veth" else self.namespace, maker.user, far if wire == "tap" else None,
-                )  # fmt: skip
+            for plug, far in zip(self.plugs.values(), made[1:], strict=True):
+                self.plugs[plug.machine] = plug.joined(self.namespace, far, maker.user)
             self._open_doors()
             self._stack = self._stack.pop_all()
 
@@ -164,7 +159,7 @@ class Berth(NamedTuple):
         island = self.island
         published = island.published if self.plug is next(iter(island.plugs.values())) else {}
         return IslandRecord(
-            str(island.subnet.network), island.network.policy, island.interface, self.plug.machine,
+            str(island.subnet.network), island.network.policy, self.plug.interface, self.plug.machine,
             str(self.plug.address.ip), published,
         )  # fmt: skip
 

@@ -115,6 +115,15 @@ class Maker:
             _call("setns", self._home, CLONE_NEWNET)
         return {}, made
 
+    def address(self, request: dict[str, Any], given: list[int]) -> tuple[Any, list[int]]:
+        """Give the far end of a link, in the namespace that is given, its address again."""
+        _call("setns", given[0], CLONE_NEWNET)
+        try:
+            _address(request)
+        finally:
+            _call("setns", self._home, CLONE_NEWNET)
+        return {}, []
+
     def socket(self, request: dict[str, Any], given: list[int]) -> tuple[Any, list[int]]:
         """Make a socket in the namespace that is given."""
         _call("setns", given[0], CLONE_NEWNET)
@@ -139,12 +148,19 @@ class Maker:
             peer = {"ifname": link["guest"], "net_ns_fd": far, "address": link["mac"]}
             network.link("add", ifname=link["name"], kind="veth", peer=peer)
         _call("setns", far, CLONE_NEWNET)
-        with IPRoute() as network:
-            index = network.link_lookup(ifname=link["guest"])[0]
-            network.addr("add", index=index, address=link["address"], prefixlen=link["bits"])
-            network.link("set", index=index, state="up")
-            network.link("set", index=1, state="up")
+        _address(link)
         _call("setns", gateway, CLONE_NEWNET)
+
+
+def _address(link: dict[str, Any]) -> None:
+    """Give the far end of a link its address, and its way out where it has one; in the namespace that we are in."""
+    with IPRoute() as network:
+        index = network.link_lookup(ifname=link["guest"])[0]
+        network.link("set", index=1, state="up")
+        network.link("set", index=index, state="up")
+        network.addr("replace", index=index, address=link["address"], prefixlen=link["bits"])
+        if link["gateway"]:
+            network.route("replace", dst="0.0.0.0/0", gateway=link["gateway"])
 
 
 def _set(name: str, value: str) -> None:

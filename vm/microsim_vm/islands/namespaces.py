@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 from microsim_vm import spawn
 from microsim_vm.errors import NetworkError
+from microsim_vm.islands.plug import Plug
 
 TIMEOUT_S = 30.0
 MAX_ANSWER = 1 << 20
-MAX_DESCRIPTORS = 64
+MAX_DESCRIPTORS = 253  # as many as the kernel passes at a time
 # What a number of the kernel's usually means here.
 CAUSES = {
     errno.EPERM: "this user may make no network namespaces: the kernel or the container forbids them",
@@ -145,6 +146,15 @@ def socket_in(namespace: int, family: int, kind: int, protocol: int = 0) -> sock
     """
     (descriptor,) = maker().ask("socket", (namespace,), family=family, type=kind, protocol=protocol).descriptors
     return socket.socket(fileno=descriptor)
+
+
+def renew(plug: Plug) -> None:
+    """Give the far end of a veth its address again, which its engine has taken from it.
+
+    Raises:
+        NetworkError: It cannot be given.
+    """
+    maker().ask("address", (plug.namespace,), **plug.link())
 
 
 def routed() -> list[ipaddress.IPv4Network]:

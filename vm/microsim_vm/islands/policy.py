@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ SUBNETS = ipaddress.IPv4Network("198.18.0.0/16")
 NAMES = ipaddress.IPv4Network("198.19.0.0/16")
 PREFIX = 30  # of a subnet for a guest and its gateway
 VARIABLE = "MICROSIM_SUBNETS"
+NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
 
 
 def pool_of(text: str = "") -> ipaddress.IPv4Network:
@@ -83,6 +85,8 @@ def destinations(allow: tuple[str, ...]) -> list[Destination]:
             found.append(Destination("", ipaddress.IPv4Network(host), int(port)))
             continue
         host = host.lower()
+        if not NAME.fullmatch(host):
+            raise ValueError(f"{host!r} is no host's name")
         address = names.setdefault(host, ipaddress.IPv4Network(NAMES.network_address + 1 + len(names)))
         found.append(Destination(host, address, int(port)))
     return found

@@ -25,6 +25,7 @@ LOOPBACK = "127.0.0.1"
 BACKLOG = 64
 AT_ONCE = 256  # connections through one door; more wait in the backlog
 CONNECT_S = 10.0
+PAUSE_S = 0.05
 CHUNK = 1 << 16
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: refuse rather than say goodbye
 
@@ -140,7 +141,12 @@ async def _accept(listener: socket.socket, dial: Dial) -> None:
     async with asyncio.TaskGroup() as connections:
         while True:
             await free.acquire()
-            accepted, _ = await loop.sock_accept(listener)
+            try:
+                accepted, _ = await loop.sock_accept(listener)
+            except OSError:  # it was given up in the queue, or our descriptors are all in use: the door stays open
+                free.release()
+                await asyncio.sleep(PAUSE_S)
+                continue
             connections.create_task(carry(accepted))
 
 

@@ -145,6 +145,7 @@ class Sandbox(Guest, Facts):
             return cls._start(store, record, lambda folder: _link(source, folder), progress)
         found = find_template(str(template or "base"), search_path(templates, Path.cwd()))
         found = msgspec.structs.replace(found, machine=msgspec.structs.replace(found.machine, **shape))
+        volume_store.need_slots(len(mounts), network=found.network != "none")
         world = warm(found, options, progress, needs=["volumes"] if mounts else [])
         origin = Origin.of(world.forker, world.digest)
         if mounts:

@@ -105,7 +105,7 @@ def _others(machines: dict[str, OtherMachine], merged: Mapping, directories: Seq
         path, problem = _parent(node.file, machine.template, directories)
         if problem is not None:
             refuse(node, Complaint(f"machine {name!r}: {problem.what}", problem.hint), problem.details)
-        if "machines" in read(path).values:
+        if any("machines" in file.node.values for file in _chain(path, directories)):
             refuse(
                 node, Complaint(f"machine {name!r} has machines of its own: {path}", "list them all in one template")
             )
@@ -121,6 +121,10 @@ def _check_network(template: Template, merged: Mapping) -> None:
                 merged.keys[key],
                 Complaint(f"{key} is written, and network is {template.network}", f"write network: {needs[0]}"),
             )
+    ours = {"sim", "gateway", "localhost", *template.machines}
+    for line, node in zip(template.egress, _items(merged, "egress"), strict=True):
+        if (name := line.rpartition(":")[0].lower()) in ours:
+            refuse(node, Complaint(f"egress names {name!r}, which is on the island itself", "name what is beyond it"))
     for name, other in template.others.items():
         if other.network == "none":
             refuse(
