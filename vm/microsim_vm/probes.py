@@ -15,6 +15,7 @@ from microsim_vm.cache import Cache
 from microsim_vm.engines import gvisor, qemu, runsc, select, trials
 from microsim_vm.engines.base import Boot
 from microsim_vm.errors import MicrosimError, MissingToolError
+from microsim_vm.islands import trials as trying
 from microsim_vm.templates import base, spec
 from microsim_vm.tools import Progress
 
@@ -26,12 +27,6 @@ QEMU_TALK = '{"execute":"qmp_capabilities"}{"execute":"quit"}'
 # Programs that only some of what this project does needs: (program, what is lost without it).
 OPTIONAL = (("mkfs.ext4", "volumes"),)
 BAKING = ("mmdebstrap", "mkfs.erofs", "dpkg-deb", "cpio", "apt-get")
-# TUNSETIFF with IFF_TAP | IFF_NO_PI: the tap is gone when its descriptor is closed, the namespace with its process.
-TAP = """
-import fcntl, struct
-with open("/dev/net/tun", "r+b", buffering=0) as tun:
-    fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"microsim0", 0x1002))
-"""
 # Shows where its word is, and tells by its exit status whether it became another one.
 CHILD = """
 import ctypes, sys
@@ -79,8 +74,7 @@ def everything(cache: Cache, *, deep: bool, progress: Progress) -> Iterator[Find
         yield _gvisor(platform, cache, progress)
     yield _chosen(cache, deep, progress)
     yield _guest_memory()
-    yield _in_namespaces("namespaces", [], [shutil.which("true") or "/bin/true"], "a private network, and its root")
-    yield _tap()
+    yield from _networks()
     yield _space(cache)
     yield _budget()
     for program in (*BAKING, *(["newuidmap"] if os.geteuid() else [])):
@@ -204,31 +198,19 @@ def _guest_memory() -> Finding:
     return Finding(name, "ok", "the memory of a child can be copied, so running sandboxes can be forked")
 
 
-def _tap() -> Finding:
-    if not os.path.exists("/dev/net/tun"):
-        return Finding("taps", "missing", "/dev/net/tun does not exist; needed for networks of guests",
-                       "sudo modprobe tun")  # fmt: skip
-    return _in_namespaces("taps", ["--net"], [sys.executable, "-I", "-c", TAP], "a tap in a network of its own")
-
-
-def _in_namespaces(name: str, kinds: list[str], argv: list[str], what: str) -> Finding:
-    try:
-        unshare = tools.need("unshare")
-    except MissingToolError:
-        return _missing(name, "unshare", "unshare is not installed", required=False)
-    flags = kinds or ["--net", "--mount", "--pid", "--fork"]
-    if os.geteuid() != 0:
-        flags = ["--user", "--map-root-user", *flags]
-    try:
-        done = subprocess.run(
-            [unshare, *flags, *argv], capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return Finding(name, "unusable", f"{what}: no answer within {TIMEOUT_S:.0f} s")
-    if done.returncode != 0:
-        return Finding(name, "unusable", f"{what} cannot be made: {_last(done.stderr)}")
-    return Finding(name, "ok", f"{what} can be made")
+def _networks() -> Iterator[Finding]:
+    """Raise islands as rollouts do."""
+    first = trying.alone()
+    taps = first.state == "ok"
+    fixes = set()
+    for name, trial in (
+        ("network", first),
+        ("network of several", trying.several(taps=taps)),
+        ("network capture", trying.capturing(taps=taps)),
+        ("subnets", trying.addresses()),
+    ):
+        yield Finding(name, trial.state, trial.detail, "" if trial.fix in fixes else trial.fix)  # each is said once
+        fixes.add(trial.fix)
 
 
 def _space(cache: Cache) -> Finding:

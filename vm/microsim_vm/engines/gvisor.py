@@ -31,6 +31,10 @@ from microsim_vm.templates import rootfs
 CHECKPOINT = "checkpoint.img"  # runsc's own name for it
 CONSOLE_BYTES = 65536
 TIMEOUT_S = 120.0
+UNSAVABLE = (
+    "this release of gVisor saves no TCP connection to another machine, open or closed by the guest within the last "
+    "minute, and no TCP socket that a process waits for with epoll (asyncio and selectors do)"
+)
 END_TIMEOUT_S = 30.0
 ENV = {
     "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": config.GUEST_FOLDER, "PYTHONHASHSEED": "0",
@@ -227,7 +231,7 @@ class GvisorVm:
                 raise EngineError(f"runsc {verb} did not end within {self._timeout_s:g} s") from None
             raise
         if process.returncode != 0:
-            raise EngineError(f"runsc {verb} failed", cause=said.decode("utf-8", "replace").strip()[-1000:])
+            raise EngineError(f"runsc {verb} failed", cause=said.decode("utf-8", "replace").strip()[:3000])
 
 
 class Gvisor:
@@ -305,7 +309,11 @@ class Gvisor:
         try:
             vm.checkpoint(folder)
         except EngineError as error:
-            raise SnapshotError("the guest's state could not be saved", cause=error.cause or error.what) from error
+            cause = UNSAVABLE if "tcp.endpoint" in error.cause else error.cause or error.what
+            raise SnapshotError(
+                "the guest's state could not be saved, and the guest is lost with it", cause=cause,
+                hint="another engine saves what this one cannot: --microsim-engine qemu, or Options(engine='qemu')",
+            ) from error  # fmt: skip
 
     def flatten(self, folder: Path) -> None:
         """Decompress the checkpoint, where this release of gVisor has compressed it in a way that we know."""

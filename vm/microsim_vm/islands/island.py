@@ -81,7 +81,8 @@ class Island:
             self.interface = bridge or next(iter(self.plugs.values())).interface
             made = maker.ask(
                 "island", bridge=bridge, links=[plug.link() for plug in self.plugs.values()],
-                gateway=str(self.subnet.gateway), bits=bits, any_address=way_out is not None,
+                gateway=str(self.subnet.gateway), bits=bits, subnet=str(self.subnet.network),
+                any_address=way_out is not None,
             ).descriptors  # fmt: skip
             for descriptor in made:
                 self._stack.callback(os.close, descriptor)

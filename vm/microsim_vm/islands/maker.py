@@ -24,7 +24,7 @@ CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 MAX_REQUEST = 1 << 16
 NAMESPACE = "/proc/thread-self/ns/net"
-ANY_TABLE = 100
+LOCAL_TABLE = 255
 # Forwarding may be on where the host forwards; without IPv6 the gateway has no second way to be reached.
 SETTINGS = {"ipv4/ip_forward": "0", "ipv6/conf/all/disable_ipv6": "1", "ipv6/conf/default/disable_ipv6": "1"}
 
@@ -104,9 +104,11 @@ class Maker:
                 network.link("set", index=index, state="up")
                 network.link("set", index=1, state="up")
                 if request["any_address"]:
-                    # Whatever the guest connects to is the gateway, which then decides.
-                    network.route("add", dst="0.0.0.0/0", oif=1, type="local", scope="host", table=ANY_TABLE)
-                    network.rule("add", priority=100, iifname=main, table=ANY_TABLE)
+                    # Whatever a machine connects to is the gateway, which then decides; all but the machines, that is.
+                    # It may answer in the name of an address only where that is in the kernel's own table.
+                    network.route("add", dst=request["subnet"], oif=index, scope="link", table=LOCAL_TABLE)
+                    network.route("add", dst="0.0.0.0/0", oif=1, type="local", scope="host", table=LOCAL_TABLE)
+                    _set("ipv4/icmp_echo_ignore_all", "1")  # else everything could be pinged
         except BaseException:
             for descriptor in made:
                 os.close(descriptor)

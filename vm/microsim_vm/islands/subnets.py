@@ -15,6 +15,7 @@ import os
 import struct
 import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from microsim_vm import runtime
 from microsim_vm.errors import SubnetsExhaustedError
@@ -132,3 +133,46 @@ def _locked(file: int, network: ipaddress.IPv4Network) -> bool:
             return False
         raise
     return True
+
+
+class Usage(NamedTuple):
+    """What a pool's addresses are used for; all in subnets of one machine.
+
+    Attributes:
+        total: All.
+        routed: Those that the host routes.
+        taken: Those that islands have.
+    """
+
+    total: int
+    routed: int
+    taken: int
+
+
+def usage(pool: ipaddress.IPv4Network, routed: Sequence[ipaddress.IPv4Network]) -> Usage:
+    """Count a pool's subnets."""
+    inside = [route for route in routed if route.prefixlen >= ALL_ROUTED and route.overlaps(pool)]
+    blocks = [route.supernet(new_prefix=min(route.prefixlen, PREFIX)) for route in inside]
+    counted = sum(min(block.num_addresses, pool.num_addresses) for block in ipaddress.collapse_addresses(blocks))
+    lock = os.open(runtime.folder() / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        taken = _taken(lock, int(pool.network_address) >> 2, pool.num_addresses >> 2)
+    finally:
+        os.close(lock)
+    return Usage(pool.num_addresses >> 2, counted >> 2, taken)
+
+
+def _taken(file: int, start: int, length: int) -> int:
+    """Count the bytes of a range that somebody has locked."""
+    count = 0
+    ranges = [(start, start + length)]
+    while ranges:
+        start, end = ranges.pop()
+        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, start, end - start, 0)
+        kind, _, first, held, _ = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked))
+        if kind == fcntl.F_UNLCK:
+            continue
+        begin, finish = max(first, start), min(first + held, end)  # one of those that are there, not the first
+        count += finish - begin
+        ranges += [each for each in ((start, begin), (finish, end)) if each[0] < each[1]]
+    return count
