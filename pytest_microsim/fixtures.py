@@ -12,6 +12,7 @@ from microsim_vm.errors import MicrosimError
 
 from .collection import next_world, session_world, world_of
 from .markers import microsim_mark
+from .report import captures
 from .seeds import seed_of_test
 from .state import ITEM, RUN, ItemState, SeedParam
 from .worlds import WorldPool
@@ -60,7 +61,8 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         state = item.stash[ITEM] = ItemState(world=name, seed=seed)
         world = _microsim_worlds.get(name)
         state.world = world.template.name
-        state.digest, state.snapshot = world.digest, world.snapshot.key
+        state.digest, state.snapshot, state.env = world.digest, world.snapshot.key, world.template.env
+        state.others = {machine: other.template.name for machine, other in world.others.items()}
         machine = world.fork(seed, reseed=mark.reseed)
     state.rollout = Rollout(
         machine,
@@ -71,7 +73,7 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         max_steps=mark.max_steps,
         timeout_seconds=world.template.controller.wall_time_s,
     )
-    with closing(state.rollout):
+    with captures.kept(state), closing(state.rollout):
         if name == next_world(item):
             world.prepare()
         yield state.rollout

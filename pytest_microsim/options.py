@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from microsim_vm.errors import SeedError
+from microsim_vm.errors import NetworkError, SeedError
 
 from .seeds import parse_seeds
 
@@ -72,12 +72,25 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="where images and snapshots are kept between runs",
     )
+    group.addoption(
+        "--microsim-subnets",
+        metavar="RANGE",
+        help="the range of addresses that rollouts' networks are given theirs from, such as 10.213.0.0/16 (default: "
+        "the variable MICROSIM_SUBNETS, else 198.18.0.0/16)",
+    )
+    group.addoption(
+        "--microsim-pcap",
+        type=_absolute,
+        metavar="DIR",
+        help="write what passed in the network of each failed rollout to a pcap file in this directory",
+    )
     parser.addini("microsim_world", "the world that rollouts are forked from")
     parser.addini("microsim_templates", "directories of templates, relative to this file", type="paths", default=[])
     parser.addini("microsim_engine", f"one of {', '.join(ENGINES)}")
     parser.addini("microsim_accel", f"one of {', '.join(ACCELS)}")
     parser.addini("microsim_isolation", f"one of {', '.join(ISOLATIONS)}")
     parser.addini("microsim_cache_dir", "where images and snapshots are kept, relative to this file")
+    parser.addini("microsim_subnets", "the range of addresses that rollouts' networks are given theirs from")
 
 
 @dataclass(frozen=True)
@@ -90,6 +103,8 @@ class Settings:
         templates: Directories to search for templates, in order.
         seeds: Seeds that replace those of every marker, or None.
         engine, accel, isolation, locked, cache_dir: As the flags of these names.
+        subnets: The range for rollouts' networks, or "" where neither flag nor ini setting says one.
+        pcap: Where the captures of failed rollouts go, or None if nothing is captured.
         replay_flags: The flags of the command line that a replay of one rollout needs too.
     """
 
@@ -102,6 +117,8 @@ class Settings:
     isolation: str
     locked: bool
     cache_dir: Path | None
+    subnets: str
+    pcap: Path | None
     replay_flags: tuple[str, ...]
 
     def vm_options(self, session_id: str) -> Options:
@@ -114,6 +131,8 @@ class Settings:
             isolation=self.isolation,
             locked=self.locked,
             cache_dir=self.cache_dir,
+            subnets=self.subnets,
+            capture=self.pcap is not None,
             session_id=session_id,
         )
 
@@ -152,6 +171,8 @@ def read_settings(config: pytest.Config) -> Settings:
         isolation=_choice(config, "microsim_isolation", ISOLATIONS, "emulated"),
         locked=option.microsim_locked,
         cache_dir=_ini_directory(config) / Path(cache_dir).expanduser() if cache_dir else None,
+        subnets=_subnets(config),
+        pcap=Path(option.microsim_pcap) if option.microsim_pcap else None,
         replay_flags=_replay_flags(option),
     )
 
@@ -173,6 +194,20 @@ def _choice(config: pytest.Config, name: str, allowed: tuple[str, ...], default:
     return value
 
 
+def _subnets(config: pytest.Config) -> str:
+    flag: str = (config.option.microsim_subnets or "").strip()
+    text: str = flag or config.getini("microsim_subnets").strip()
+    if text:
+        from microsim_vm.islands.policy import pool_of
+
+        try:
+            pool_of(text)
+        except NetworkError as error:
+            source = "--microsim-subnets" if flag else f"{config.inipath}: microsim_subnets"
+            raise pytest.UsageError(f"{source}: {error}") from None
+    return text
+
+
 def _ini_directory(config: pytest.Config) -> Path:
     return config.inipath.parent if config.inipath else config.rootpath
 
@@ -180,7 +215,7 @@ def _ini_directory(config: pytest.Config) -> Path:
 def _replay_flags(option: argparse.Namespace) -> tuple[str, ...]:
     """Repeat the flags that were given, quoted for a shell, so that a replay means the same run."""
     flags: list[str] = []
-    for name in ("world", "templates", "seeds", "engine", "accel", "isolation", "cache_dir"):
+    for name in ("world", "templates", "seeds", "engine", "accel", "isolation", "cache_dir", "subnets", "pcap"):
         value = getattr(option, f"microsim_{name}")
         for single in value if isinstance(value, list) else [value]:
             if single is not None:

@@ -97,7 +97,7 @@ class Rollout:
         seed: The rollout's seed, ``0 <= seed < 2**128``. Its first episode has this seed; each further one
             has a seed of its own, derived from this and the episode's number.
         world: The name of the world.
-        machine: The microVM itself.
+        machine: The microVM itself; where there are several, that of the template's own.
         episodes: Episodes run so far by ``run``, also those that failed.
         recorded: The numbers given to ``record``, by name.
     """
@@ -228,6 +228,23 @@ class Rollout:
         )
 
     @property
+    def machines(self) -> Mapping[str, Machine]:
+        """All machines of the rollout by their names; the template's own is "sim", and often the only one."""
+        return MappingProxyType(self.machine.machines)
+
+    @property
+    def published(self) -> dict[int, tuple[str, int]]:
+        """Where the host reaches the ports that the template publishes: ``{80: ("127.0.0.1", 40123)}``.
+
+        Empty where it publishes none. The ports are those of "sim".
+        """
+        if self.machine.island is None:
+            return {}
+        from microsim_vm.islands.relays import LOOPBACK
+
+        return {port: (LOOPBACK, ours) for port, ours in self.machine.island.published.items()}
+
+    @property
     def filesystem(self) -> Filesystem:
         """The microVM's files: ``read``, ``write``, ``listdir``, ``upload`` and more; gone at the end of the test."""
         return self.machine.filesystem
@@ -248,6 +265,7 @@ class Rollout:
             raise RecordError(f"a recorded number needs a name, not {name!r}")
         self.recorded[name] = _finite(name, value)
 
+    @_raises_at_the_call
     def fork(self, n: int = 1) -> list[Rollout]:
         """Fork this microVM as it is now, in the middle of an episode or not, into more rollouts.
 
@@ -260,8 +278,8 @@ class Rollout:
         Raises:
             MemoryBudgetError: Other guests hold the memory.
             SnapshotError: The microVM could not be copied, or there is no space for it.
+            EngineError: This rollout has several machines.
         """
-        __tracebackhide__ = True
         children = [
             Rollout(
                 machine,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -120,14 +122,20 @@ class ItemState:
         seed: The rollout's seed.
         digest: The image digest of the world, once it is warm.
         snapshot: The key of the snapshot that was forked, once it is warm.
+        env: What the world's template sets in every process.
+        others: The worlds of the rollout's other machines, by the machines' names.
         rollout: The rollout, once it is forked.
+        pcap: Where its frames are to be written, once it has failed.
     """
 
     world: str
     seed: int
     digest: str = ""
     snapshot: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
     rollout: Rollout | None = field(default=None, repr=False)
+    pcap: Path | None = None
 
 
 RUN = pytest.StashKey[Run]()

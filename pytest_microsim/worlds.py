@@ -31,17 +31,24 @@ class WorldPool:
         return found
 
     def facts(self) -> dict[str, dict[str, Any]]:
-        """Describe the warm worlds in simple types, fit to travel in a report from a worker."""
-        return {
-            world.template.name: {  # the name a world was asked for by may be a path
-                "digest": world.digest,
-                "engine": world.engine_line,
-                "reused": world.reused,
-                "findings": list(world.findings),
-            }
-            for world in self._worlds.values()
-            if not isinstance(world, Exception)
-        }
+        """Describe the warm worlds in simple types, fit to travel in a report from a worker.
+
+        A rollout's other machines have worlds of their own.
+        """
+        warm = [world for world in self._worlds.values() if not isinstance(world, Exception)]
+        found: dict[str, dict[str, Any]] = {}
+        for world in (*warm, *(other for each in warm for other in each.others.values())):
+            facts = found.setdefault(
+                world.template.name,  # the name a world was asked for by may be a path
+                {
+                    "digest": world.digest,
+                    "engine": world.engine_line,
+                    "reused": True,
+                    "findings": list(world.findings),
+                },
+            )
+            facts["reused"] &= world.reused
+        return found
 
     def close(self) -> None:
         """Close all worlds."""

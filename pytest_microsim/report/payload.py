@@ -26,6 +26,10 @@ def attach_properties(item: pytest.Item) -> None:
     if state.snapshot:
         properties["microsim_snapshot"] = state.snapshot
     if state.rollout is not None:
+        island = state.rollout.machine.island
+        properties["microsim_network"] = "none" if island is None else island.network.policy
+        if island is not None:
+            properties["microsim_subnet"] = str(island.subnet.network)
         for phase, milliseconds in _timings(state.rollout).items():
             properties[f"microsim_{phase}_ms"] = round(milliseconds, 3)
         for name, value in state.rollout.recorded.items():
@@ -56,6 +60,11 @@ def _rollout(state: ItemState) -> dict[str, Any]:
         facts["timings"] = _timings(state.rollout)
         facts["findings"] = list(state.rollout.machine.findings)
         facts["recorded"] = dict(state.rollout.recorded)
+        facts["others"] = [
+            {"world": world, "findings": list(machine.findings), "fork_ms": machine.timings["fork"]}
+            for name, world in state.others.items()
+            if (machine := state.rollout.machines.get(name)) is not None
+        ]
     return facts
 
 

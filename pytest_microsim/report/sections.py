@@ -1,20 +1,27 @@
-"""The section of a failing rollout's report: how to replay it, and what controller and guest wrote."""
+"""The section of a failing rollout's report: how to replay it, its network, what controller and guest wrote."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from microsim_vm.errors import MicrosimError
 
 from ..state import ITEM, RUN, ItemState
+from .captures import announced
+
+if TYPE_CHECKING:
+    from ..rollout import Rollout
 
 LIMIT = 64 * 1024 + 256
 """Most bytes of one stream that are shown: what a guest keeps by default, with its note on what it left out."""
+
+MOST_REFUSED = 10
+"""Most refused destinations that are listed."""
 
 # All controls but tab and newline, surrogates, and the two other characters that XML forbids.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -61,6 +68,9 @@ def _lines(item: pytest.Item, state: ItemState) -> Iterator[str]:
     yield f"replay: {replay_command(item)}"
     if state.rollout is None:
         return
+    yield from network_lines(state.rollout, state.env)
+    if capture := announced(item, state):
+        yield capture
     for number, episode in enumerate(state.rollout.episodes):
         which = f"episode {number}, seed {episode.seed}"
         yield f"{which}: {episode!r}, {dict(episode.metrics)}"
@@ -75,6 +85,40 @@ def _lines(item: pytest.Item, state: ItemState) -> Iterator[str]:
     if console:
         yield "guest console, last lines:"
         yield _indented(shown(console.encode("utf-8", "replace")))
+
+
+def network_lines(rollout: Rollout, env: Mapping[str, str]) -> Iterator[str]:
+    """Yield a rollout's network in one line, and what its processes are told of it for DDS and ROS 2 in more.
+
+    Args:
+        rollout: The rollout.
+        env: What its template sets in every process.
+    """
+    from microsim_guest import config, middleware
+    from microsim_vm.islands.island import ALONE
+
+    machine, island = rollout.machine, rollout.machine.island
+    if island is None:
+        yield "network: none, a loopback and nothing else"
+    else:
+        plug = island.plugs[ALONE]
+        parts = [
+            f"network: {island.network.policy}",
+            f"subnet {island.subnet.network}",
+            f"{config.INTERFACE} {plug.address.ip} at {plug.interface}",
+        ]
+        if len(island.plugs) > 1:
+            parts.append("machines " + ", ".join(f"{name} {each.address.ip}" for name, each in island.plugs.items()))
+        if rollout.published:
+            places = (f"{port} at {host}:{ours}" for port, (host, ours) in rollout.published.items())
+            parts.append("published " + ", ".join(places))
+        refused = [] if island.refusals is None else island.refusals.lines()
+        if refused:
+            more = [f"{len(refused) - MOST_REFUSED} more"] if len(refused) > MOST_REFUSED else []
+            parts.append("refused " + ", ".join([*refused[:MOST_REFUSED], *more]))
+        yield "; ".join(parts)
+    for name, value in middleware.environment(machine.scope, config.INTERFACE, env).items():
+        yield f"{name}={shown(value.encode('utf-8', 'replace'))}"
 
 
 def _escaped(data: bytes) -> str:

@@ -29,9 +29,10 @@ def write_summary(terminal: pytest.TerminalReporter, verdicts: Verdicts) -> None
 
 
 def _world_line(name: str, world: WorldSummary) -> str:
-    forks = f"{len(world.fork_ms)} rollout{'' if len(world.fork_ms) == 1 else 's'}"
-    if world.fork_ms:
-        forks += f", fork p50 {statistics.median(world.fork_ms.values()):.0f} ms"
+    counts = [(len(world.fork_ms), "rollout"), (len(world.other_ms), "further machine")]
+    forks = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count) or "0 rollouts"
+    if times := [*world.fork_ms.values(), *world.other_ms.values()]:
+        forks += f", fork p50 {statistics.median(times):.0f} ms"
     how = "warmed in this run" if world.warmed else "snapshot reused"
     return f"{name} ({world.facts['digest'][:12]}): {world.facts['engine']}; {how}; {forks}"
 

@@ -24,13 +24,15 @@ class WorldSummary:
         facts: As :meth:`pytest_microsim.worlds.WorldPool.facts` gives them.
         warmed: True if any process had to warm it.
         findings: All findings, each once, in order.
-        fork_ms: Time of each fork, in milliseconds.
+        fork_ms: Time of each rollout's fork, in milliseconds, by the test's id.
+        other_ms: The same of each fork that was another machine of a rollout.
     """
 
     facts: dict[str, Any]
     warmed: bool = False
     findings: dict[str, None] = field(default_factory=dict)
     fork_ms: dict[str, float] = field(default_factory=dict)
+    other_ms: dict[tuple[str, int], float] = field(default_factory=dict)
 
 
 class Verdicts:
@@ -61,6 +63,10 @@ class Verdicts:
             world = self.worlds[rollout["world"]]
             world.findings.update(dict.fromkeys(rollout["findings"]))
             world.fork_ms[report.nodeid] = rollout["timings"]["fork"]
+            for number, other in enumerate(rollout["others"]):
+                world = self.worlds[other["world"]]
+                world.findings.update(dict.fromkeys(other["findings"]))
+                world.other_ms[report.nodeid, number] = other["fork_ms"]
         group = payload["group"]
         if group is not None:
             self._groups[group["key"]] = group

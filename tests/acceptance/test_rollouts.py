@@ -87,6 +87,7 @@ def test_properties_header_and_summary(pytester: pytest.Pytester, run: Run, work
             continue
         assert properties.pop("microsim_seed") in {"0", "1", "2", "3"}, number
         assert properties.pop("microsim_world") == "cartpole"
+        assert properties.pop("microsim_network") == "none"
         assert properties.pop("microsim_snapshot")
         assert properties.pop("microsim_record_score") == "0.5"
         assert all(float(properties.pop(f"microsim_{phase}_ms")) > 0 for phase in ("fork", "exec", "episode"))

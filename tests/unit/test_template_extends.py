@@ -190,7 +190,8 @@ def test_canonical_has_what_the_image_depends_on_and_nothing_else(tmp_path: Path
         "machine: {vcpus: 2, memory_mib: 1024}\n",
         "warmup_timeout_s: 5\n",
         "controller: {memory_mib: 64}\n",
-        "network: none\n",
+        'network: egress\negress: ["example.org:443"]\n',
+        "publish: [80]\n",
         "kernel: {package: linux-image-cloud-amd64}\n",
     ):
         assert canonical(text) == plain, text
@@ -199,6 +200,7 @@ def test_canonical_has_what_the_image_depends_on_and_nothing_else(tmp_path: Path
         for text in (
             "env: {A: b}\n",
             "env: {A: c}\n",
+            "network: none\n",
             "base: {packages: [libgl1]}\n",
             'python: {requirements: ["numpy==2.4.6"]}\n',
             "kernel: {package: linux-image-amd64}\n",
@@ -210,7 +212,7 @@ def test_canonical_has_what_the_image_depends_on_and_nothing_else(tmp_path: Path
             'files: [{source: ../a, target: /opt/a, mode: "0755"}]\n',
         )
     }
-    assert len(changed) == 11
+    assert len(changed) == 12
     assert plain not in changed
 
 

@@ -23,7 +23,7 @@ def test_defaults(tmp_path: Path):
     assert template.machine == MachineShape(vcpus=1, memory_mib=512)
     assert template.controller == ControllerLimits(wall_time_s=120.0, memory_mib=256, processes=32, output_bytes=65536)
     assert template.kernel.package == "linux-image-cloud-amd64"
-    assert (template.world, template.processes, template.network) == (None, (), "none")
+    assert (template.world, template.processes, template.network) == (None, (), "island")
     assert template.warmup_timeout_s == 300.0
     assert template.path == tmp_path / "t/template.yaml"
     assert template.lock_path == tmp_path / "t/template.lock"
@@ -97,9 +97,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_and_all_valid_ones(
         ("base: {packages: [Python3]}\n", 2, ["'Python3'", "bare name"]),
         ("base: {packages: [python3=3.11.2-1]}\n", 2, ["bare name", "template.lock"]),
         ("kernel: {package: vmlinuz}\n", 2, ["kernel.package", "linux-image-"]),
-        ("network: island\n", 2, ["'island'", "not supported by this version yet", "write none"]),
-        ("network: egress\n", 2, ["'egress'", "not supported by this version yet"]),
-        ("network: bridge\n", 2, ["'bridge'", "write none"]),
+        ("network: bridge\n", 2, ["'bridge'", "write island"]),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_line(tmp_path: Path, text: str, line: int, words: list[str]):

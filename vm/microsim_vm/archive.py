@@ -28,6 +28,7 @@ from microsim_vm.cache import Cache, need_space
 from microsim_vm.engines import select
 from microsim_vm.engines.base import Engine
 from microsim_vm.errors import ArchiveError, SnapshotError
+from microsim_vm.islands.policy import Network
 from microsim_vm.sandbox import saved
 from microsim_vm.sandbox.origin import Origin
 from microsim_vm.sandbox.saved import SavedSnapshot
@@ -238,6 +239,8 @@ def _moved(origin: Origin, places: dict[str, str]) -> Origin:
     return msgspec.structs.replace(
         origin, kernel=places[origin.kernel], initramfs=places[origin.initramfs],
         layers={name: places[place] for name, place in origin.layers.items()},
+        # What it may reach here, and who may reach it, is not for a file from elsewhere to say.
+        network=origin.network if origin.network.policy == "none" else Network("island"),
     )  # fmt: skip
 
 
