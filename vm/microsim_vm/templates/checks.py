@@ -222,6 +222,16 @@ def destination(text: str) -> None:
         ) from None
 
 
+def ros_domain(text: str) -> None:
+    """Accept the number of a ROS 2 domain whose ports belong to nobody else."""
+    # A domain's ports begin at 7400 + 250 * number. Linux gives 32768 to 60999 to whoever asks for any port.
+    if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) not in (*range(102), *range(215, 233)):
+        raise Complaint(
+            f"{text!r} is no domain that a ROS 2 node can rely on: its ports are those that Linux gives to anybody",
+            "leave it out: rollouts cannot hear each other, all of them in domain 0; or write one from 0 to 101",
+        )
+
+
 def guest_path(text: str) -> None:
     """Accept a normalized absolute path in the guest, outside the folders that the guest itself uses."""
     if not text.startswith("/") or text == "/" or not text.isprintable():

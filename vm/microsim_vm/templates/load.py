@@ -23,6 +23,7 @@ from microsim_vm.templates.yaml import Mapping, Node, Scalar, read, refuse
 from microsim_vm.templates.yaml import Sequence as ListNode
 
 _NOT_INHERITED = ("name", "description", "extends")
+DOMAIN = "ROS_DOMAIN_ID"
 
 
 class _Read(NamedTuple):
@@ -131,6 +132,12 @@ def _check_network(template: Template, merged: Mapping) -> None:
                 merged.keys["machines"],
                 Complaint(f"machine {name!r} has no network: {other.path}", "write network: island there"),
             )
+    env = merged.values.get("env")
+    if isinstance(env, Mapping) and DOMAIN in env.values:
+        try:
+            checks.ros_domain(template.env[DOMAIN])
+        except Complaint as complaint:
+            refuse(env.values[DOMAIN], complaint)
 
 
 def _chain(path: Path, directories: Sequence[Path]) -> list[_Read]:
