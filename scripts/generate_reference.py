@@ -19,6 +19,7 @@ import msgspec
 from microsim_vm import episode, errors, filesystem, guest, machine, transfers, volumes, world
 from microsim_vm import options as vm_options
 from microsim_vm.cli import main as command
+from microsim_vm.islands import island, refusals
 from microsim_vm.sandbox import facts, sandbox, saved, store
 from microsim_vm.templates import spec
 
@@ -48,7 +49,7 @@ SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
 USER_CLASSES = (rollout.Rollout, rollout.Episode, episode.Column)
 VM_CLASSES = (world.WarmWorld, machine.Machine, guest.Guest, guest.ExecResult, guest.PartialOutput, guest.Terminal,
               filesystem.Filesystem, filesystem.Stat, filesystem.Entry, transfers.Transfer,
-              episode.EpisodeRecord)  # fmt: skip
+              episode.EpisodeRecord, island.Island, refusals.Refusals)  # fmt: skip
 SANDBOX_CLASSES = (sandbox.Sandbox, facts.Facts, sandbox.ForkResult, saved.SavedSnapshot, volumes.Volume, store.Mount,
                    vm_options.Options)  # fmt: skip
 TEMPLATE_PARTS = {
@@ -59,6 +60,7 @@ TEMPLATE_PARTS = {
     "machine": spec.MachineShape,
     "world": spec.WorldSpec,
     "processes": spec.Process,
+    "machines": spec.OtherMachine,
     "controller": spec.ControllerLimits,
 }
 # Keys of the top level that are neither explained by their type nor by a part of their own.
@@ -68,7 +70,10 @@ TOP_LEVEL = {
     "extends": "The template that this one builds on.",
     "env": "Environment of every process in the guest.",
     "warmup_timeout_s": "Time for the world to be loaded, in seconds.",
-    "network": "Only `none` in this version: a loopback and nothing else.",
+    "network": "What a rollout reaches: `none` is a loopback; `island` adds its own machines and their gateway; "
+    "`egress` adds what the key `egress` lists. See [networks](islands.md).",
+    "egress": "What may be reached over TCP under `network: egress`.",
+    "publish": "TCP ports of the guest that appear on the host's loopback, at ports that the host chooses.",
 }
 
 
@@ -272,7 +277,10 @@ def _signature(function: Any) -> str:
 def _type(hint: Any, key: str) -> str:
     """Say what a key's value is: the words of the schema where it has some."""
     if key in TEMPLATE_PARTS and struct_in(hint):
-        return f"list of [{key}](#{key})" if get_origin(hint) is tuple else f"[{key}](#{key})"
+        link = f"[{key}](#{key})"
+        if get_origin(hint) is dict:
+            return f"mapping from {_type(get_args(hint)[0], '')} to {link}"
+        return f"list of {link}" if get_origin(hint) is tuple else link
     metadata = [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, msgspec.Meta)]
     for meta in metadata:
         if meta.description:

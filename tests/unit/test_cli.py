@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from microsim_vm import scaffold
 from microsim_vm.cli import commands as commands_
-from microsim_vm.cli import common, copying, output, sandboxes, snapshots, units
+from microsim_vm.cli import common, copying, output, sandboxes, snapshots, units, wording
 from microsim_vm.cli.main import main, parser
 from microsim_vm.engines import base, select
 from microsim_vm.errors import AgentError, CapacityError, MicrosimError, SeedError, TransferError, VolumeError
@@ -215,6 +215,20 @@ def test_programs_that_are_not_run_end_as_in_a_shell(what: str, expected: tuple[
     assert commands_.not_run(AgentError(what), "it") == expected
 
 
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        ("a larger pool: --microsim-subnets, or MICROSIM_SUBNETS", "a larger pool: the variable MICROSIM_SUBNETS"),
+        ("another range: --microsim-subnets 10.213.0.0/16, or MICROSIM_SUBNETS",
+         "another range: the variable MICROSIM_SUBNETS=10.213.0.0/16"),
+        ("give a larger pool: --microsim-subnets", "give a larger pool: the variable MICROSIM_SUBNETS"),
+        ("another place with --microsim-cache-dir", "another place with --cache-dir"),
+    ],
+)  # fmt: skip
+def test_hints_name_what_can_be_typed(hint: str, expected: str) -> None:
+    assert wording.in_words(hint) == expected
+
+
 def test_choices_are_those_of_the_engines() -> None:
     assert (common.ENGINES, common.ACCELERATORS) == (select.ENGINES, select.ACCELERATORS)
     assert common.ISOLATIONS == base.ISOLATIONS
@@ -395,7 +409,8 @@ def test_doctor_tries_everything(capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["doctor", "--json"])
     document = json.loads(capsys.readouterr().out)
     findings = {finding["name"]: finding for finding in document["findings"]}
-    assert {"qemu", "kvm", "memory of guests", "namespaces", "taps", "space", "memory"} <= set(findings)
+    assert {"qemu", "kvm", "memory of guests", "space", "memory"} <= set(findings)
+    assert {"network", "network of several", "network capture", "subnets"} <= set(findings)
     assert {"mmdebstrap", "mkfs.erofs", "mkfs.ext4", "setpriv"} <= set(findings)
     assert {"gvisor (systrap)", "gvisor (ptrace)", "gvisor (kvm)", "engine"} <= set(findings)
     assert "each with 512 MiB of its own" in findings["memory"]["detail"]

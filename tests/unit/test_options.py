@@ -19,6 +19,9 @@ def test_nothing_set_means_auto_and_no_header(pytester: pytest.Pytester) -> None
         False,
     )
     assert settings.header() is None
+    assert (settings.subnets, settings.pcap) == ("", None)
+    options = settings.vm_options("s")
+    assert (options.subnets, options.capture) == ("", False)
 
 
 def test_the_ini_file_chooses_and_its_paths_are_its_own(pytester: pytest.Pytester) -> None:
@@ -31,6 +34,7 @@ def test_the_ini_file_chooses_and_its_paths_are_its_own(pytester: pytest.Pyteste
         microsim_engine = qemu
         microsim_accel = tcg
         microsim_isolation = sandbox
+        microsim_subnets = 10.213.0.0/16
         """
     )
     below = pytester.mkdir("below")
@@ -43,6 +47,7 @@ def test_the_ini_file_chooses_and_its_paths_are_its_own(pytester: pytest.Pyteste
     assert settings.templates == (pytester.path / "worlds", pytester.path / "more worlds")
     assert settings.cache_dir == pytester.path / "keep/here"
     assert (settings.engine, settings.accel, settings.isolation) == ("qemu", "tcg", "sandbox")
+    assert settings.subnets == "10.213.0.0/16"
     assert settings.replay_flags == ()
     assert settings.header() == (
         "microsim: world warehouse (from the ini setting microsim_world), engine qemu, accel tcg, "
@@ -52,7 +57,8 @@ def test_the_ini_file_chooses_and_its_paths_are_its_own(pytester: pytest.Pyteste
 
 def test_the_command_line_wins_over_the_ini_file(pytester: pytest.Pytester) -> None:
     pytester.makeini(
-        "[pytest]\nmicrosim_world = warehouse\nmicrosim_accel = kvm\nmicrosim_templates = b\nmicrosim_cache_dir = x"
+        "[pytest]\nmicrosim_world = warehouse\nmicrosim_accel = kvm\nmicrosim_templates = b\nmicrosim_cache_dir = x\n"
+        "microsim_subnets = 10.213.0.0/16"
     )
     settings = read_settings(
         pytester.parseconfig(
@@ -61,6 +67,8 @@ def test_the_command_line_wins_over_the_ini_file(pytester: pytest.Pytester) -> N
             "--microsim-templates=a",
             "--microsim-seeds=0:4",
             "--microsim-cache-dir=y",
+            "--microsim-subnets=10.214.0.0/16",
+            "--microsim-pcap=frames",
             "--microsim-locked",
         )
     )
@@ -70,12 +78,17 @@ def test_the_command_line_wins_over_the_ini_file(pytester: pytest.Pytester) -> N
     assert settings.templates == (here / "a", here / "b")
     assert settings.cache_dir == here / "y"
     assert settings.seeds == (0, 1, 2, 3)
+    assert (settings.subnets, settings.pcap) == ("10.214.0.0/16", here / "frames")
+    options = settings.vm_options("s")
+    assert (str(options.pool), options.capture) == ("10.214.0.0/16", True)
     assert settings.replay_flags == (
         *("--microsim-world", "'cart pole'"),
         *("--microsim-templates", str(here / "a")),
         *("--microsim-seeds", "0:4"),
         *("--microsim-accel", "tcg"),
         *("--microsim-cache-dir", str(here / "y")),
+        *("--microsim-subnets", "10.214.0.0/16"),
+        *("--microsim-pcap", str(here / "frames")),
         "--microsim-locked",
     )
 
@@ -88,6 +101,26 @@ def test_a_home_directory_is_expanded(pytester: pytest.Pytester) -> None:
 def test_an_impossible_ini_value_is_refused(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nmicrosim_isolation = strong")
     with pytest.raises(pytest.UsageError, match="microsim_isolation is 'strong'; it can be hardware, sandbox"):
+        read_settings(pytester.parseconfig())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("10.213.0.0/33", "is no range of addresses"),
+        ("10.213.0.1/16", "has host bits set"),
+        ("fd00::/64", "is no range of addresses"),
+        ("10.213.0.0/31", "10.213.0.0/31 has no room for an island"),
+        ("many", "'many' is no range of addresses"),
+    ],
+)
+def test_what_is_no_range_of_addresses_is_refused_with_the_reason(
+    pytester: pytest.Pytester, text: str, words: str
+) -> None:
+    with pytest.raises(pytest.UsageError, match=rf"--microsim-subnets: .*{words}"):
+        read_settings(pytester.parseconfig(f"--microsim-subnets={text}"))
+    pytester.makeini(f"[pytest]\nmicrosim_subnets = {text}")
+    with pytest.raises(pytest.UsageError, match=rf"tox.ini: microsim_subnets: .*{words}"):
         read_settings(pytester.parseconfig())
 
 

@@ -8,7 +8,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from microsim_vm.errors import ControllerError
+from microsim_vm.errors import ControllerError, EngineError
+from microsim_vm.islands.island import Island
+from microsim_vm.islands.policy import Network, pool_of
+from microsim_vm.machine import Machine
+from microsim_vm.templates.spec import ControllerLimits
 
 from pytest_microsim.errors import RecordError
 from pytest_microsim.rollout import Rollout
@@ -84,3 +88,38 @@ def test_no_seed_is_spent_on_a_controller_that_is_refused(tmp_path: Path) -> Non
         rollout.run("missing.py")
     assert rollout.episode_seeds == ()
     assert rollout.fingerprint() is None
+
+
+def test_what_is_published_is_said_with_its_place_on_the_host() -> None:
+    with Island(Network("island", publish=(80, 8000)), "published", {"sim": "veth"}, pool=pool_of()) as island:
+        machine = Machine(
+            cast(Any, None), cast(Any, None), seed=7, limits=ControllerLimits(), berth=island.berth("sim")
+        )
+        rollout = Rollout(machine, seed=7, world="w", controller_folders=[])
+        assert rollout.published == {port: ("127.0.0.1", island.published[port]) for port in (80, 8000)}
+        assert len(set(rollout.published.values())) == 2
+
+
+def test_without_a_network_nothing_is_published() -> None:
+    machine = Machine(cast(Any, None), cast(Any, None), seed=7, limits=ControllerLimits())
+    rollout = Rollout(machine, seed=7, world="w", controller_folders=[])
+    assert rollout.published == {}
+    assert dict(rollout.machines) == {"sim": machine}
+
+
+def test_a_rollout_of_several_machines_shows_them_and_cannot_be_forked() -> None:
+    first, second = (
+        Machine(cast(Any, None), cast(Any, None), seed=7, limits=ControllerLimits(), branch=lambda n: [])
+        for _ in range(2)
+    )
+    first.machines = second.machines = {"sim": first, "controller": second}
+    rollout = Rollout(first, seed=7, world="w", controller_folders=[])
+    assert rollout.machines["controller"] is second
+    with pytest.raises(TypeError, match="item assignment"):
+        rollout.machines["x"] = first  # type: ignore[index]
+    with pytest.raises(EngineError, match="of several cannot be forked") as caught:
+        rollout.fork(2)
+    # Of the plumbing below the call nothing is left to show.
+    assert [entry.name for entry in caught.traceback if not entry.ishidden(caught)] == [
+        "test_a_rollout_of_several_machines_shows_them_and_cannot_be_forked"
+    ]

@@ -40,6 +40,12 @@ class Pool(NamedTuple):
         return self.group is None or self.group in _groups(process.pid)
 
 
+def give_up_idle() -> None:
+    """Give up what this process holds without a present need."""
+    for give_up in list(idle):
+        give_up()
+
+
 def pools() -> list[Pool]:
     """Return the pools that a guest started by this process would live in, the machine first."""
     found = [Pool(_share(psutil.virtual_memory().total), None)]
@@ -145,8 +151,8 @@ def _queue_up(shared: list[Pool], record: runtime.GuestRecord, wait_s: float) ->
                 full = next((p for p in shared if _promised(p, live) + record.memory_mib > p.budget_mib), None)
                 if full is None:
                     return runtime.new_record(path, record)
-            for give_up in list(idle) if wait_s > 0 else []:
-                give_up()
+            if wait_s > 0:
+                give_up_idle()
             if time.monotonic() > deadline:
                 raise _timed_out(full, live, record.memory_mib, wait_s)
             time.sleep(0.05)

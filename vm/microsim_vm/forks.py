@@ -99,7 +99,7 @@ class Forker:
             if wall_clock is not None:
                 need(self.engine, "wall clock")
             if held is None:
-                started = self.started(folder, f"{self.name} seed {seed}", name=name, berth=berth)
+                started = self.started(folder, f"{self.name} {name or f'seed {seed}'}", name=name, berth=berth)
                 vm, client, berth, phases = stack.enter_context(started)
             else:
                 vm, client, berth, _ = held.started
@@ -151,7 +151,7 @@ class Forker:
                     )
                 )
                 began = time.monotonic()
-                alone = stack.enter_context(self.raised(name, wait_s=wait_s))
+                alone = stack.enter_context(self.raised(name, wait_s=min(wait_s, subnets.WAIT_S)))
                 berth = alone.berth(ALONE) if alone else None
                 phases["island"] = (time.monotonic() - began) * 1000.0
             else:

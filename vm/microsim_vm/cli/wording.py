@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from microsim_vm.errors import MicrosimError
 
 WORDS = (
+    # No command takes the range as an argument.
+    (re.compile(r"--microsim-subnets ([\d./]+)(, or MICROSIM_SUBNETS)?"), r"the variable MICROSIM_SUBNETS=\1"),
+    (re.compile(r"--microsim-subnets(, or MICROSIM_SUBNETS)?"), "the variable MICROSIM_SUBNETS"),
     (re.compile(r"--microsim-(?=[a-z])"), "--"),
     (re.compile(r"\bcall resume\(\)"), "run microsim resume ID"),
     (re.compile(r"\bresume\(\)"), "microsim resume ID"),

@@ -22,7 +22,7 @@ MAX_ANSWER = 1 << 20
 MAX_DESCRIPTORS = 253  # as many as the kernel passes at a time
 # What a number of the kernel's usually means here.
 CAUSES = {
-    errno.EPERM: "this user may make no network namespaces: the kernel or the container forbids them",
+    errno.EPERM: "this user may make no network namespaces, or nothing in them: the kernel or the container forbids it",
     errno.EACCES: "this user may not open /dev/net/tun, or a security module forbids it",
     errno.ENOENT: "/dev/net/tun does not exist: the kernel's module tun is not loaded",
     errno.ENODEV: "/dev/net/tun exists, and the kernel's module tun does not",

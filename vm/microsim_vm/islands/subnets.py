@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from microsim_vm import runtime
+from microsim_vm import admission, runtime
 from microsim_vm.errors import SubnetsExhaustedError
 from microsim_vm.islands.policy import PREFIX
 
@@ -102,6 +102,8 @@ def take(
                     f"{wait_s:g} s",
                     hint="microsim net shows them; run fewer at a time, or give a larger pool: --microsim-subnets",
                 )
+            if wait_s > 0:
+                admission.give_up_idle()  # what is held ahead holds a subnet too
             time.sleep(0.05)
     except BaseException:
         os.close(lock)
