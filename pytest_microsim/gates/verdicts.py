@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+
+from .differences import Difference
 
 
 class Outcome(Enum):
-    """How a gate answered."""
+    """How a gate answered.
+
+    INCONCLUSIVE is a complete group that holds nothing to tell copies by. ERROR is a group with values that no gate
+    can judge, such as NaN; it counts as a failure.
+    """
 
     PASSED = "passed"
     WARNED = "warned"
     FAILED = "failed"
+    ERROR = "error"
+    INCONCLUSIVE = "inconclusive"
     NOT_ASSESSED = "not assessed"
     OFF = "off"
 
@@ -24,11 +33,35 @@ class Sample:
         seed: The rollout's seed.
         fingerprint: Hex digest of all its episodes, or None if none was finished without an error.
         episode_seeds: The seeds its episodes were reset with, in order; None where the test asked for none.
+        probes: 64 bits (16 hex digits) of each declared generator right after reseeding, by the source's name.
+        scalars: What the test recorded and the episodes' metrics, by name.
+        worker: The process that ran it, such as ``"gw0"``; empty where there was only one.
     """
 
     seed: int
     fingerprint: str | None
     episode_seeds: tuple[int | None, ...] = ()
+    probes: Mapping[str, str] = field(default_factory=dict)
+    scalars: Mapping[str, object] = field(default_factory=dict)
+    worker: str = ""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A seed that was run twice, to see whether it gives the same.
+
+    Attributes:
+        seed: The seed.
+        fingerprints: Those of the two runs; None where one finished no episode.
+        difference: Where they first differ, if both left trajectories and those differ.
+        incomparable: Why the two are not to be compared, as
+            :attr:`~pytest_microsim.gates.comparability.Comparability.differences` says it; empty if they are.
+    """
+
+    seed: int
+    fingerprints: tuple[str | None, str | None]
+    difference: Difference | None = None
+    incomparable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,10 +71,14 @@ class Group:
     Attributes:
         name: The test, as a reader knows it.
         expected: How many seeds the group has; fewer samples than that are a partial group.
-        samples: Those that reported.
+        samples: Those that reported, each seed once.
         variance: ``"fail"``, ``"warn"`` or ``"off"``: what copies amount to.
         deterministic: The test says that its world has no randomness, so that copies are right.
         reseed: False if the test switched reseeding off.
+        support: How many different episodes the world has, 1 or more, where they are few; None where they are not.
+        min_effective_seeds: The group fails below so many independent episodes; None for no such demand.
+        strict: What is inconclusive fails.
+        repeats: Seeds that were run twice.
     """
 
     name: str
@@ -50,6 +87,10 @@ class Group:
     variance: str = "fail"
     deterministic: bool = False
     reseed: bool = True
+    support: int | None = None
+    min_effective_seeds: int | None = None
+    strict: bool = False
+    repeats: tuple[Repeat, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +107,8 @@ class Verdict:
         clusters: Seeds that are copies of each other, largest cluster first, without those of one.
         cause: The likely cause, where there is one to name.
         next_step: What to do about it.
+        metric: What of the rollouts was looked at, where a gate looks at several things: the name of a scalar, or
+            those of generators. At most one verdict of a group has the same gate and metric.
     """
 
     gate: str
@@ -77,6 +120,12 @@ class Verdict:
     clusters: tuple[tuple[int, ...], ...] = ()
     cause: str = ""
     next_step: str = ""
+    metric: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """True if the run has to fail for it."""
+        return self.outcome in (Outcome.FAILED, Outcome.ERROR)
 
     def __str__(self) -> str:
         lines = [f"{self.gate}: {self.message}"]
@@ -92,11 +141,13 @@ def describe_clusters(
     clusters: tuple[tuple[int, ...], ...], *, most_clusters: int = 8, most_seeds: int = 12
 ) -> list[str]:
     """List clusters of seeds, one line each, bounded in both directions."""
-    lines = []
-    for cluster in clusters[:most_clusters]:
-        seeds = ", ".join(map(str, cluster[:most_seeds]))
-        more = f", ... ({len(cluster)} seeds)" if len(cluster) > most_seeds else ""
-        lines.append(f"seeds {seeds}{more}")
+    lines = [f"seeds {listed(cluster, most=most_seeds)}" for cluster in clusters[:most_clusters]]
     if len(clusters) > most_clusters:
         lines.append(f"... and {len(clusters) - most_clusters} more clusters")
     return lines
+
+
+def listed(seeds: tuple[int, ...] | list[int], *, most: int = 12) -> str:
+    """List seeds, bounded."""
+    more = f", ... ({len(seeds)} seeds)" if len(seeds) > most else ""
+    return ", ".join(map(str, seeds[:most])) + more
