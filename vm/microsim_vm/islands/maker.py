@@ -182,8 +182,8 @@ def _tap(name: str) -> int:
     return tap
 
 
-def _answer(link: socket.socket, told: dict[str, Any], descriptors: list[int]) -> None:
-    socket.send_fds(link, [json.dumps(told).encode()], descriptors)
+def _answer(link: socket.socket, number: int, told: dict[str, Any], descriptors: list[int]) -> None:
+    socket.send_fds(link, [json.dumps({"number": number, **told}).encode()], descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
 
@@ -201,9 +201,9 @@ def main() -> None:
         user = leave_host()
         maker = Maker(host)
     except OSError as error:
-        _answer(link, _failed(error, "making a namespace"), [])
+        _answer(link, 0, _failed(error, "making a namespace"), [])
         sys.exit(1)
-    _answer(link, {"ok": {}}, [] if user is None else [user])
+    _answer(link, 0, {"ok": {}}, [] if user is None else [user])
     while True:
         data, given, _, _ = socket.recv_fds(link, MAX_REQUEST, 4)
         if not data:
@@ -211,9 +211,9 @@ def main() -> None:
         request = json.loads(data)
         try:
             value, made = getattr(maker, request["op"])(request, given)
-            _answer(link, {"ok": value}, made)
+            _answer(link, request["number"], {"ok": value}, made)
         except (OSError, NetlinkError, IndexError) as error:
-            _answer(link, _failed(error, request["op"]), [])
+            _answer(link, request["number"], _failed(error, request["op"]), [])
         finally:
             for descriptor in given:
                 os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import ipaddress
@@ -61,6 +62,7 @@ class Maker:
         with theirs:
             self._process = spawn.child([sys.executable, "-c", code], stdin=theirs.fileno())
         self._turn = threading.Lock()
+        self._asked = 0
         self.user: int | None = None
         try:
             descriptors = self._receive().descriptors
@@ -77,8 +79,10 @@ class Maker:
             NetworkError: It cannot be.
         """
         with self._turn:
+            self._asked += 1
+            text = json.dumps({"op": op, "number": self._asked, **request})
             try:
-                socket.send_fds(self._link, [json.dumps({"op": op, **request}).encode()], list(descriptors))
+                socket.send_fds(self._link, [text.encode()], list(descriptors))
             except OSError as error:
                 raise self._lost(error) from error
             return self._receive()
@@ -96,16 +100,30 @@ class Maker:
             os.close(self.user)
             self.user = None
 
+    def leave(self) -> None:
+        """Let it end by itself; what it has made stays, and so does the user namespace, which that belongs to."""
+        self._link.close()
+        if self.owner == os.getpid():
+            self._process.communicate()
+        elif self._process.stderr is not None:
+            self._process.stderr.close()
+
     def _receive(self) -> Made:
-        try:
-            data, descriptors, _, _ = socket.recv_fds(self._link, MAX_ANSWER, MAX_DESCRIPTORS)
-        except OSError as error:
-            raise self._lost(error) from error
-        if not data:
-            raise self._lost(None)
+        """Return the answer to the last request; those to requests that nobody waited for are dropped."""
+        while True:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._link, MAX_ANSWER, MAX_DESCRIPTORS)
+            except OSError as error:
+                raise self._lost(error) from error
+            if not data:
+                raise self._lost(None)
+            answer = json.loads(data)
+            if answer["number"] == self._asked:
+                break
+            for descriptor in descriptors:
+                os.close(descriptor)
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
-        answer = json.loads(data)
         if "error" in answer:
             raise NetworkError(
                 f"an island could not be made: {answer['error']}",
@@ -134,8 +152,17 @@ def maker() -> Maker:
     global _current
     with _lock:
         if _current is None or not _current.alive():
+            _leave()
             _current = Maker()
         return _current
+
+
+@atexit.register
+def _leave() -> None:
+    global _current
+    if _current is not None:
+        _current.leave()
+        _current = None
 
 
 def socket_in(namespace: int, family: int, kind: int, protocol: int = 0) -> socket.socket:
