@@ -177,7 +177,7 @@ class Agent:
         args = frame.header["args"]
         kernel.set_wall_clock(args["wall_ns"])
         kernel.add_entropy(frame.blobs[0])
-        network.configure(args["network"])
+        network.configure(args["network"], anew=True)
         return {}, []
 
     def _op_mount(self, frame: wire.Frame) -> Answer:
@@ -191,6 +191,11 @@ class Agent:
         """Unmount the sandbox's volumes: it is about to be killed."""
         for path in self._volumes:
             kernel.unmount(path)
+        return {}, []
+
+    def _op_connect(self, frame: wire.Frame) -> Answer:
+        """Bring the network up while nobody knows the seed yet."""
+        network.configure(frame.header["args"]["network"])
         return {}, []
 
     def _op_adopt(self, frame: wire.Frame) -> Answer:

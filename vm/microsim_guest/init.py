@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 
-from microsim_guest import channel, groups, gvisor, kernel
+from microsim_guest import channel, groups, gvisor, kernel, network
 
 PYTHON = "/opt/venv/bin/python3"
 
@@ -26,6 +26,7 @@ def prepare() -> None:
         os.symlink("/proc/self/fd", "/dev/fd")
     groups.mount()
     os.makedirs("/workspace", exist_ok=True)
+    network.prepare()
 
 
 def farewell() -> None:

@@ -104,7 +104,8 @@ class Ahead:
             with contextlib.suppress(MicrosimError, OSError, RuntimeError), contextlib.ExitStack() as stack:
                 label = f"{self._forker.name}, for the next rollout"
                 started = stack.enter_context(self._forker.started(self._folder, label, wait_s=0.0))
-                started.client.call("ping", timeout_s=READY_S)
+                network = started.berth.settings() if started.berth else None
+                started.client.call("connect", {"network": network}, timeout_s=READY_S)
                 self._forker.engine.pause(started.vm)
                 with self._lock:
                     if self._wanted:

@@ -19,7 +19,8 @@ class Options:
         isolation: The weakest acceptable boundary: "hardware", "sandbox" or "emulated".
         locked: Refuse any difference from the template's lock.
         cache_dir: Where images and snapshots are kept; None for the user's cache directory.
-        subnets: The range that islands take their addresses from; "" for MICROSIM_SUBNETS, else 198.18.0.0/16.
+        subnets: The range that the islands of rollouts take their addresses from; "" for the variable MICROSIM_SUBNETS,
+            which holds for sandboxes too, else 198.18.0.0/16.
         capture: Keep what passes in islands, so that it can be written to a file.
         session_id: Shared by the workers of one test session, so that a failed warm-up fails once.
     """

@@ -91,22 +91,21 @@ class Maker:
         """Tell whether it is this process's own, and runs."""
         return self.owner == os.getpid() and self._process.poll() is None
 
-    def close(self) -> None:
-        """End it; what it has made stays."""
-        self._link.close()
-        self._process.kill()
-        self._process.communicate()
-        if self.user is not None:
-            os.close(self.user)
-            self.user = None
-
     def leave(self) -> None:
-        """Let it end by itself; what it has made stays, and so does the user namespace, which that belongs to."""
+        """End it; what it has made stays, and so does the user namespace, which that belongs to."""
         self._link.close()
         if self.owner == os.getpid():
+            self._process.kill()
             self._process.communicate()
         elif self._process.stderr is not None:
             self._process.stderr.close()
+
+    def close(self) -> None:
+        """End it, before it has made anything."""
+        self.leave()
+        if self.user is not None:
+            os.close(self.user)
+            self.user = None
 
     def _receive(self) -> Made:
         """Return the answer to the last request; those to requests that nobody waited for are dropped."""

@@ -136,15 +136,9 @@ def _checked(node: Scalar, kind: inspect.Type, where: str, meaning: str, check: 
     if node.reading:
         leaf = "-" if where.endswith("]") else where.rpartition(".")[2] + ":"
         value = f"{node.text!r} is" if node.text else "an empty value is"
-        hint = f"quote it: {leaf} {node.quoted}"
-        if check is not None:
-            try:
-                check(node.text)
-            except Complaint as complaint:  # in quotes it would be refused as well
-                hint = complaint.hint
         refuse(
             node,
-            Complaint(f"{value} read as {node.reading}, and {where} is text", hint),
+            Complaint(f"{value} read as {node.reading}, and {where} is text", f"quote it: {leaf} {node.quoted}"),
         )
     if check is not None:
         try:

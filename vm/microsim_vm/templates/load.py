@@ -240,6 +240,7 @@ def _check_lists(template: Template, merged: Mapping) -> None:
     for name, node in zip(template.python.without, _items(merged, "python", "without"), strict=True):
         if canonicalize_name(name) in [key[0] for key in pins]:
             refuse(node, Complaint(f"python.requirements has {name!r}, and python.without leaves it out", "keep one"))
+    _unique(template.publish, _items(merged, "publish"), "port", list(map(str, template.publish)))
     names = [process.name for process in template.processes]
     _unique(names, _items(merged, "processes"), "process", names)
 
