@@ -53,9 +53,10 @@ def test_a_prepared_fork_is_a_fork_like_any_other(world: WarmWorld) -> None:
         assert "fork.resume" not in usual.timings
         assert prepared.probes == usual.probes
         assert prepared.exec("echo $EPISODE_SEED").stdout == usual.exec("echo $EPISODE_SEED").stdout == "7\n"
-        one, other = drawn(prepared), drawn(usual)
-        assert not set(one) & set(other)
-        assert abs(float(one[-1]) - time.time()) < 2
+        before = time.time()
+        one = drawn(prepared)
+        assert before - 0.5 < float(one[-1]) < time.time() + 0.5  # however long the command takes
+        assert not set(one) & set(drawn(usual))
         assert prepared.exec("hostname").stdout.strip() == prepared.id != usual.id
         assert prepared.reset()[0] == pytest.approx(usual.reset()[0], abs=0)
     assert guests() == []
