@@ -1,9 +1,41 @@
 """Settings of this repository's own tests."""
 
+from __future__ import annotations
+
+import re
 import signal
+from typing import Any
+
+import pytest
 
 pytest_plugins = ["pytester"]
 
 # A shell lets jobs in the background ignore Ctrl-C, and children inherit that: tests that press it need it back.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let workers start with what takes long, and fill the time at the end with what is short."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: "unit" in item.path.parts)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Give one worker all tests of a file, or those on one engine: what they share is made once, not once per worker.
+
+    The mark ``xdist_group`` cannot do that: under some versions of pytest, xdist 3.8 does not see it.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFileAndEngine(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, test = nodeid.partition("::")
+            engine = re.search(r"[\[-](qemu|gvisor)[\]-]", test)
+            return f"{file} {engine[1]}" if engine else file
+
+    config.option.loadscopereorder = False  # the order of collection is the one that is wanted
+    return ByFileAndEngine(config, log)

@@ -11,8 +11,10 @@ from pathlib import Path
 import platformdirs
 import pytest
 from microsim_vm.cache import Cache
+from microsim_vm.options import Options
 from microsim_vm.templates import load_template
 from microsim_vm.templates.bake import bake
+from microsim_vm.world import warm
 
 REPOSITORY = Path(__file__).parents[2]
 # pytester gives each test an empty home: without this, each would bake its world anew.
@@ -61,6 +63,28 @@ def cache_with_layers() -> Callable[[Path], None]:
             (root / name).symlink_to(usual.folder(name))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def cache_with_cartpole(cache_with_layers: Callable[[Path], None]) -> Callable[[Path], None]:
+    """Return what makes a cache of its own in which cartpole is warm, for whatever asks for it: that is no subject."""
+    template = load_template(REPOSITORY / "templates" / "cartpole")
+    # The engine that is chosen, and that for guests with volumes; warmed in the usual cache, which others use too.
+    worlds = [warm(template, Options(engine=engine), print) for engine in ("auto", "qemu")]
+
+    def make(root: Path) -> None:
+        cache_with_layers(root)
+        for folder in {world.snapshot.directory for world in worlds}:
+            shutil.copytree(folder, root / "snapshots" / folder.name, copy_function=_link_or_copy)
+
+    return make
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
 
 
 @pytest.fixture

@@ -16,14 +16,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 # What needs a terminal, and what fails where something about the machine is not as it should be.
 LEFT_OUT = ("microsim shell", "microsim doctor")
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("cli-documentation")]
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
-def environment(tmp_path: Path, cache_with_layers: Callable[[Path], None]) -> Iterator[dict[str, str]]:
+def environment(tmp_path: Path, cache_with_cartpole: Callable[[Path], None]) -> Iterator[dict[str, str]]:
     """Where the examples run: a cache of its own, and the command as it is here."""
     cache, programs = tmp_path / "cache", tmp_path / "bin"
-    cache_with_layers(cache)
+    cache_with_cartpole(cache)
     programs.mkdir()
     for name, module in (("microsim", "microsim_vm"), ("pytest", "pytest")):
         (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')

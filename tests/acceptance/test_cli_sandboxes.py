@@ -24,7 +24,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "microsim_vm"]
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("cli-sandboxes")]
+pytestmark = pytest.mark.timeout(300)
 
 
 class Cli:
@@ -70,9 +70,9 @@ class Cli:
 
 
 @pytest.fixture(scope="module")
-def cli(tmp_path_factory: pytest.TempPathFactory, cache_with_layers: Callable[[Path], None]) -> Iterator[Cli]:
+def cli(tmp_path_factory: pytest.TempPathFactory, cache_with_cartpole: Callable[[Path], None]) -> Iterator[Cli]:
     root = tmp_path_factory.mktemp("cli") / "cache"
-    cache_with_layers(root)
+    cache_with_cartpole(root)
     command = Cli(root)
     yield command
     command("rm", *(each["id"] for each in command.json("ls")), "none", status=1)
@@ -94,7 +94,8 @@ def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 15.0
         time.sleep(0.05)
 
 
-def test_ctrl_c_while_a_world_is_warmed_up_leaves_nothing(cli: Cli) -> None:
+def test_ctrl_c_while_a_world_is_warmed_up_leaves_nothing(cold_cache: Path) -> None:
+    cli = Cli(cold_cache)
     process = cli.start("create", "cartpole")
     assert process.stderr is not None
     with process:

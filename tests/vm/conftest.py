@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
-from hosting import REPOSITORY, Warmed
+from hosting import REPOSITORY, Warmed, gvisor_works
 from microsim_vm.options import Options
 from microsim_vm.templates import find_template, search_path
 from microsim_vm.world import WarmWorld, warm
@@ -27,7 +26,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine in turn: whatever uses this, or a world, is a part of the contract that all of them keep."""
     name: str = request.param
-    if name == "gvisor" and (shutil.which("runsc") is None or os.geteuid() != 0):
+    if name == "gvisor" and not gvisor_works():
         pytest.skip("gVisor's guests need runsc, and root")
     return name
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from microsim_vm import Sandbox, owner, runtime
 from microsim_vm.cache import Cache
 from microsim_vm.options import Options
@@ -24,7 +25,7 @@ from microsim_vm.sandbox.store import Store
 from microsim_vm.templates import load_template
 from microsim_vm.templates.bake import bake
 from microsim_vm.templates.spec import Template
-from microsim_vm.world import WarmWorld
+from microsim_vm.world import WarmWorld, warm
 
 FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[1]
@@ -32,6 +33,17 @@ TEMPLATES = FOLDER / "host_templates"
 
 Warmed = Callable[[str], WarmWorld]
 """What the fixture ``warmed`` is: from a world's name to the warm world."""
+
+
+def gvisor_works() -> bool:
+    """Tell whether this machine has what gVisor's guests need, as far as that can be seen."""
+    return shutil.which("runsc") is not None and os.geteuid() == 0
+
+
+QUICK = "gvisor" if gvisor_works() else "qemu"
+"""The engine that boots in the least time here, emulation being what QEMU may come to."""
+ON_ANY_ENGINE = pytest.mark.parametrize("engine", [QUICK], indirect=True)
+"""For a test whose subject is not up to the engine, and is shown on whichever is quick."""
 
 # How every script of these tests begins: its arguments are a template's file, a cache and an engine.
 PRELUDE = """
@@ -95,6 +107,35 @@ def fresh_cache(root: Path, *shared: str) -> Cache:
     return Cache(root)
 
 
+def warm_cache(root: Path, template: Template, engine: str, *, to_be_spoiled: bool = False) -> Cache:
+    """Make a fresh cache in which a template is warm; see ``share_snapshot``."""
+    cache = fresh_cache(root)
+    share_snapshot(cache, template, engine, to_be_spoiled=to_be_spoiled)
+    return cache
+
+
+def share_snapshot(cache: Cache, template: Template, engine: str, *, to_be_spoiled: bool = False) -> None:
+    """Give a cache the snapshot that the user's cache has of a template, or makes now.
+
+    Args:
+        cache: Which has none yet.
+        template: What is to be warm in it.
+        engine: On which engine.
+        to_be_spoiled: Whether the snapshot's files are to be written to: else they are the user's, by another name.
+    """
+    snapshot = warm(template, Options(engine=engine), print).snapshot
+    copy = shutil.copy2 if to_be_spoiled else link_or_copy
+    shutil.copytree(snapshot.directory, cache.folder("snapshots") / snapshot.key, copy_function=copy)
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """Give a file another name, or copy it to another file system."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 class Place:
     """A template and a cache that only these tests use, so that all that is in it is theirs."""
 
@@ -109,6 +150,12 @@ class Place:
     def fresh(cls, folder: Path, engine: str) -> Place:
         """Make one in an empty folder, with nothing warm in it."""
         return cls(plain(folder), fresh_cache(folder / "cache"), engine)
+
+    @classmethod
+    def warm(cls, folder: Path, engine: str) -> Place:
+        """Make one in an empty folder, whose template is warm."""
+        template = plain(folder)
+        return cls(template, warm_cache(folder / "cache", template, engine), engine)
 
     @property
     def arguments(self) -> tuple[Path, Path, str]:

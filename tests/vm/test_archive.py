@@ -15,7 +15,7 @@ from microsim_vm.sandbox import saved
 from microsim_vm.templates import find_template
 from microsim_vm.templates.bake import bake
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("archive")]
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")

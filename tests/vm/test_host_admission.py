@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hosting import fresh_cache, plain, session
+from hosting import QUICK, fresh_cache, plain, session, wait_for
 from microsim_vm import admission
 from microsim_vm.engines import qemu
 from microsim_vm.engines.gvisor import Gvisor
@@ -66,6 +66,8 @@ def group() -> Iterator[Group]:
     try:
         yield Group(folder, *files)
     finally:
+        # A guest that was killed with its owner is in it for a moment more.
+        wait_for(lambda: not (folder / "cgroup.procs").read_text(), "the end of all that is in the group")
         folder.rmdir()
 
 
@@ -92,19 +94,25 @@ def dirty(seed):
             live -= 1
         return int(result.stdout)
 
-with ThreadPoolExecutor(32) as pool:
-    sizes = list(pool.map(dirty, range(32)))
+forks = int(sys.argv[4])
+with ThreadPoolExecutor(forks) as pool:
+    sizes = list(pool.map(dirty, range(forks)))
 say("finished", len(sizes), set(sizes), "most", most)
 """
 
 
-def test_32_forks_that_dirty_64_mib_each_queue_in_a_control_group_of_1_gib(world: WarmWorld, group: Group) -> None:
+def test_32_forks_that_dirty_64_mib_each_queue_in_a_control_group_of_1_gib(
+    world: WarmWorld, group: Group, engine: str
+) -> None:
+    """Where another engine shows it with 32, a slow one has enough of 12: more than could be there at a time."""
+    forks = 32 if engine == QUICK else 12
     cache = world.snapshot.directory.parents[1]
-    with session(DIRTY, world.template.path, cache, world.forker.engine.name, group.folder) as other:
+    with session(DIRTY, world.template.path, cache, engine, group.folder, forks) as other:
         assert other.wait(150) == 0, other.text
     assert f"budget {int(1024 * admission.SHARE)}" in other.text
     at_a_time = int(1024 * admission.SHARE) // (256 + world.forker.engine.overhead_mib)
-    assert f"finished 32 {{{64 << 20}}} most {at_a_time}" in other.text
+    assert forks > 2 * at_a_time
+    assert f"finished {forks} {{{64 << 20}}} most {at_a_time}" in other.text
     assert group.oom_kills() == 0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hosting import Session, fresh_cache, guests_of, plain, session, wait_for
+from hosting import ON_ANY_ENGINE, Session, fresh_cache, guests_of, plain, session, wait_for, warm_cache
 from microsim_vm import runtime
 from microsim_vm.cache import Cache
 from microsim_vm.machine import Machine
@@ -69,7 +69,8 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Place:
     folder = tmp_path_factory.mktemp("processes")
-    return Place(plain(folder), fresh_cache(folder / "cache"), engine)
+    template = plain(folder)
+    return Place(template, warm_cache(folder / "cache", template, engine), engine)
 
 
 def records_of(pid: int) -> list[runtime.GuestRecord]:
@@ -253,6 +254,7 @@ def test_worlds_with_different_keys_are_warmed_side_by_side(tmp_path: Path, engi
     assert guests_of(cache.root) == []
 
 
+@ON_ANY_ENGINE
 def test_the_builder_is_killed_and_a_waiting_session_takes_over(tmp_path: Path, engine: str) -> None:
     template, cache = plain(tmp_path), fresh_cache(tmp_path / "cache")
     with session(WARM_SLOWLY, template.path, cache.root, engine) as builder:

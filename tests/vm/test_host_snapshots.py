@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hosting import fresh_cache, plain
+from hosting import ON_ANY_ENGINE, fresh_cache, plain, warm_cache
 from microsim_vm import owner, snapshots
 from microsim_vm.cache import Cache
 from microsim_vm.engines import qemu, runsc
@@ -31,7 +31,7 @@ class Place:
 
     def __init__(self, folder: Path, engine: str) -> None:
         self.template: Template = plain(folder)
-        self.cache: Cache = fresh_cache(folder / "cache")
+        self.cache: Cache = warm_cache(folder / "cache", self.template, engine, to_be_spoiled=True)
         self.lines: list[str] = []
         self.engine = engine
         # The largest file of a snapshot, and all of them.
@@ -97,6 +97,7 @@ def test_forking_leaves_the_snapshot_as_it_is(place: Place, ram: Path) -> None:
     assert snapshots.load(place.cache, world.snapshot.key) is not None
 
 
+@ON_ANY_ENGINE  # and the next one on each
 @pytest.mark.parametrize("size", [0, 1, 0.5])
 def test_a_shortened_file_is_never_forked(place: Place, ram: Path, size: float) -> None:
     """Not even where its time of change says nothing, as after a crash of the host."""
@@ -121,6 +122,7 @@ def test_altered_memory_of_the_right_size_is_never_used(place: Place, ram: Path)
     answers(world)
 
 
+@ON_ANY_ENGINE
 def test_deleted_files_with_the_manifest_kept_are_rebuilt(place: Place, ram: Path) -> None:
     for name in place.files:
         (ram.parent / name).unlink()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hosting import Warmed
+from hosting import ON_ANY_ENGINE, Warmed
 from microsim_guest import streams
 from microsim_vm.errors import SeedError
 from microsim_vm.machine import Machine
@@ -147,6 +147,7 @@ def test_kernel_entropy_differs_in_every_fork_at_the_very_first_read(zoo: WarmWo
     assert len(set(read)) == len(read), "forks share kernel random bytes"
 
 
+@ON_ANY_ENGINE
 def test_action_samples_follow_the_seed_on_a_stream_of_their_own(zoo: WarmWorld) -> None:
     runs: dict[int, list[Any]] = {}
     for seed in (0, 1, 2, 3, 0, 1, 2, 3):
@@ -160,6 +161,7 @@ def test_action_samples_follow_the_seed_on_a_stream_of_their_own(zoo: WarmWorld)
     assert len({str(samples) for samples in runs.values()}) == 4
 
 
+@ON_ANY_ENGINE
 def test_batched_action_space_of_a_vector_environment_follows_the_seed(warmed: Warmed) -> None:
     world = warmed("vector_env")
     assert world.findings == []
@@ -247,6 +249,7 @@ def test_a_fork_without_a_usable_seed_is_refused(cartpole: WarmWorld, seed: Any)
                 machine.reset(seed)
 
 
+@ON_ANY_ENGINE
 def test_big_seeds_do_not_alias(zoo: WarmWorld, forks: dict[int, tuple[Draws, dict[str, str]]]) -> None:
     drawn = {seed: forks[seed][0] for seed in (0, 1)}
     for seed in (2**32, 1 + 2**40, 2**80):
