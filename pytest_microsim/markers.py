@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from .errors import MarkerError
-
-VARIANCE = ("fail", "warn", "off")
+from .options import VARIANCE
+from .state import RUN
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ class MicrosimMark:
         variance: What a group of copies amounts to: ``"fail"``, ``"warn"`` or ``"off"``.
         deterministic: True where the world has no randomness, so that copies are right.
         max_steps: Steps after which ``rollout.run`` ends an episode, where the call does not say.
+        support: How many different episodes the world has, where they are few.
+        min_effective_seeds: The group fails if it amounts to fewer independent episodes.
+        strict: A group that holds nothing to tell copies by fails.
+        unchecked: Names of metrics and recorded numbers that no gate looks at.
     """
 
     world: str | None = None
@@ -36,31 +40,61 @@ class MicrosimMark:
     variance: str = "fail"
     deterministic: bool = False
     max_steps: int = 1000
+    support: int | None = None
+    min_effective_seeds: int | None = None
+    strict: bool = False
+    unchecked: tuple[str, ...] | list[str] | set[str] | frozenset[str] = ()
 
 
 REGISTERED = (
     "seeds(seeds): run the test once per seed, each in a microVM of its own. seeds is a range, list, tuple "
     "or one-dimensional integer array of distinct ints >= 0; the test must use the rollout fixture.",
-    'microsim(world=None, reseed=True, variance="fail", deterministic=False, max_steps=1000): world '
+    'microsim(world=None, reseed=True, variance="fail", deterministic=False, max_steps=1000, support=None, '
+    "min_effective_seeds=None, strict=False, unchecked=()): world "
     'overrides --microsim-world for this test; variance is "fail", "warn" or "off" and says what a '
     "group of copied episodes amounts to; deterministic=True says that copies are right; reseed=False shows "
-    "what happens without reseeding; max_steps is the default of rollout.run.",
+    "what happens without reseeding; max_steps is the default of rollout.run; support is the number of different "
+    "episodes of a world that has only few; min_effective_seeds is the number of independent episodes that the "
+    "group must amount to; strict=True fails a group that holds nothing to tell copies by; unchecked lists metrics "
+    "and recorded numbers that no gate looks at.",
 )
 
 
 def microsim_mark(node: pytest.Item) -> MicrosimMark:
-    """Merge all ``microsim`` markers of a test; the closest one wins, key by key.
+    """Merge all ``microsim`` markers of a test with the ini settings; the closest one wins, key by key.
 
     Raises:
-        MarkerError: For positional arguments, unknown names and values that a name cannot have.
+        MarkerError: For positional arguments, unknown names, values that a name cannot have, and two that
+            contradict each other.
     """
     values: dict[str, Any] = {}
+    wrote: dict[str, Any] = {}
     for owner, mark in reversed(list(node.iter_markers_with_node("microsim"))):
         problem = _problem(mark)
         if problem:
             raise MarkerError(f"{mark_location(owner, 'microsim')}: @pytest.mark.microsim: {problem}")
         values.update(mark.kwargs)
-    return MicrosimMark(**values)
+        wrote.update(dict.fromkeys(mark.kwargs, owner))
+    settings = node.config.stash[RUN].settings
+    by_ini = {name: getattr(settings, name) for name in ("variance", "min_effective_seeds", "strict")}
+    merged = MicrosimMark(**by_ini | values)
+    for demand, contradicted in _CONTRADICTIONS.items():
+        # A demand of the ini file's is for those tests that do not say otherwise.
+        if values.get(demand) and getattr(merged, contradicted[0]) == contradicted[1]:
+            name, value = contradicted
+            source = "" if name in wrote else f" (from the ini setting microsim_{name})"
+            raise MarkerError(
+                f"{mark_location(wrote[demand], 'microsim')}: @pytest.mark.microsim: {demand}={values[demand]!r} "
+                f"contradicts {name}={value!r}{source}, which switches the gates off"
+            )
+    return merged
+
+
+_CONTRADICTIONS: dict[str, tuple[str, object]] = {
+    "min_effective_seeds": ("deterministic", True),
+    "strict": ("variance", "off"),
+}
+"""What a marker may demand, and the value of another name under which nothing would come of it."""
 
 
 def _problem(mark: pytest.Mark) -> str:
@@ -75,14 +109,21 @@ def _problem(mark: pytest.Mark) -> str:
     given = MicrosimMark(**mark.kwargs)
     if given.world is not None and not (isinstance(given.world, str) and given.world):
         return f"world is the name of a template, not {given.world!r}"
-    for name in ("reseed", "deterministic"):
+    for name in ("reseed", "deterministic", "strict"):
         if not isinstance(getattr(given, name), bool):
             return f"{name} is True or False, not {getattr(given, name)!r}"
     if given.variance not in VARIANCE:
         return f"variance is {given.variance!r}; it can be {', '.join(VARIANCE)}"
-    steps = given.max_steps
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        return f"max_steps is a number of steps, at least 1, not {steps!r}"
+    for name, what in (("max_steps", "steps"), ("support", "episodes"), ("min_effective_seeds", "seeds")):
+        number = getattr(given, name)
+        unset = number is None and name != "max_steps"
+        if not unset and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+            return f"{name} is a number of {what}, at least 1, not {number!r}"
+    listed = given.unchecked
+    if not isinstance(listed, tuple | list | set | frozenset) or not all(
+        name and isinstance(name, str) for name in listed
+    ):
+        return f'unchecked is a list of names, as in unchecked=["port"], not {listed!r}'
     return ""
 
 

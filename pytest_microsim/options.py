@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "qemu", "gvisor")
 ACCELS = ("auto", "kvm", "tcg")
 ISOLATIONS = ("hardware", "sandbox", "emulated")
+VARIANCE = ("fail", "warn", "off")
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -91,6 +92,20 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("microsim_isolation", f"one of {', '.join(ISOLATIONS)}")
     parser.addini("microsim_cache_dir", "where images and snapshots are kept, relative to this file")
     parser.addini("microsim_subnets", "the range of addresses that rollouts' networks are given theirs from")
+    parser.addini(
+        "microsim_variance",
+        "what a group of copied episodes amounts to, where the marker does not say: fail (the default), warn or off",
+    )
+    parser.addini(
+        "microsim_min_effective_seeds",
+        "how many independent episodes each group of seeds has to amount to, where the marker does not say",
+    )
+    parser.addini(
+        "microsim_strict",
+        "whether a group that holds nothing to tell copies by fails, where the marker does not say",
+        type="bool",
+        default=False,
+    )
 
 
 @dataclass(frozen=True)
@@ -105,6 +120,7 @@ class Settings:
         engine, accel, isolation, locked, cache_dir: As the flags of these names.
         subnets: The range for rollouts' networks, or "" where neither flag nor ini setting says one.
         pcap: Where the captures of failed rollouts go, or None if nothing is captured.
+        variance, min_effective_seeds, strict: What the marker ``microsim`` says of these where it says nothing.
         replay_flags: The flags of the command line that a replay of one rollout needs too.
     """
 
@@ -119,6 +135,9 @@ class Settings:
     cache_dir: Path | None
     subnets: str
     pcap: Path | None
+    variance: str
+    min_effective_seeds: int | None
+    strict: bool
     replay_flags: tuple[str, ...]
 
     def vm_options(self, session_id: str) -> Options:
@@ -161,6 +180,9 @@ def read_settings(config: pytest.Config) -> Settings:
     )
     text = option.microsim_seeds
     cache_dir = option.microsim_cache_dir or config.getini("microsim_cache_dir").strip()
+    variance, strict = _ini_variance(config), _ini_strict(config)
+    if strict and variance == "off":
+        raise pytest.UsageError(f"{config.inipath}: microsim_strict has nothing to judge under microsim_variance = off")
     return Settings(
         world=world or None,
         world_source="--microsim-world" if option.microsim_world else "the ini setting microsim_world",
@@ -173,6 +195,9 @@ def read_settings(config: pytest.Config) -> Settings:
         cache_dir=_ini_directory(config) / Path(cache_dir).expanduser() if cache_dir else None,
         subnets=_subnets(config),
         pcap=Path(option.microsim_pcap) if option.microsim_pcap else None,
+        variance=variance,
+        min_effective_seeds=_ini_min_effective_seeds(config),
+        strict=strict,
         replay_flags=_replay_flags(option),
     )
 
@@ -206,6 +231,35 @@ def _subnets(config: pytest.Config) -> str:
             source = "--microsim-subnets" if flag else f"{config.inipath}: microsim_subnets"
             raise pytest.UsageError(f"{source}: {error}") from None
     return text
+
+
+def _ini_variance(config: pytest.Config) -> str:
+    value: str = config.getini("microsim_variance").strip() or "fail"
+    if value not in VARIANCE:
+        raise pytest.UsageError(f"{config.inipath}: microsim_variance is {value!r}; it can be {', '.join(VARIANCE)}")
+    return value
+
+
+def _ini_min_effective_seeds(config: pytest.Config) -> int | None:
+    text = str(config.getini("microsim_min_effective_seeds")).strip()
+    if not text:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise pytest.UsageError(
+            f"{config.inipath}: microsim_min_effective_seeds is {text!r}; it is a number of seeds, 1 or more"
+        )
+    return number
+
+
+def _ini_strict(config: pytest.Config) -> bool:
+    try:
+        return bool(config.getini("microsim_strict"))
+    except (ValueError, pytest.UsageError):  # which of them depends on pytest's version
+        raise pytest.UsageError(f"{config.inipath}: microsim_strict is neither true nor false") from None
 
 
 def _ini_directory(config: pytest.Config) -> Path:

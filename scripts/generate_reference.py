@@ -44,6 +44,7 @@ Generated from the code by `scripts/generate_reference.py`; do not edit. The gui
 - [Template](#template)
 - [Errors](#errors)
 """
+INI_TYPES = {"string": "text", "bool": "true or false"}
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
 # What the plugin's users meet, in the order in which they meet it.
 USER_CLASSES = (rollout.Rollout, rollout.Episode, episode.Column)
@@ -114,7 +115,7 @@ def reference() -> str:
         "## Ini settings\n",
         table(
             ("name", "type", "meaning"),
-            ((f"`{name}`", "paths" if kind == "paths" else "text", text) for name, text, kind in recorder.ini),
+            ((f"`{name}`", INI_TYPES.get(kind, kind), text) for name, text, kind in recorder.ini),
         ),
         "## Markers\n",
         *(f"`@pytest.mark.{signature}`\n\n{text.strip()}\n" for signature, _, text in map(_marker, markers.REGISTERED)),

@@ -11,10 +11,10 @@ ESCAPE = '@pytest.mark.microsim(deterministic=True) or variance="warn"'
 
 
 def switched_off(group: Group) -> str:
-    """Say by which setting the gates are off; empty if they are on."""
+    """Say by which setting of the marker, or of the ini file, the gates are off; empty if they are on."""
     if group.variance == "off" or group.deterministic:
         setting = "deterministic=True" if group.deterministic else 'variance="off"'
-        return f"switched off by the marker ({setting})"
+        return f"switched off ({setting})"
     return ""
 
 

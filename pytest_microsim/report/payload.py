@@ -9,12 +9,15 @@ import pytest
 from ..collection import PARAMETER
 from ..markers import microsim_mark
 from ..state import ITEM, RUN, ItemState, SeedParam
+from .samples import sample_facts
 
 if TYPE_CHECKING:
     from ..rollout import Rollout
 
 ATTRIBUTE = "microsim"
 PHASES = ("fork", "exec", "episode")
+_DEMANDS = ("variance", "deterministic", "reseed", "support", "min_effective_seeds", "strict")
+"""What of a marker the gates are told, under the names of :class:`~pytest_microsim.gates.verdicts.Group`."""
 
 
 def attach_properties(item: pytest.Item) -> None:
@@ -49,17 +52,17 @@ def payload_of(item: pytest.Item) -> dict[str, Any] | None:
     if state is not None:
         payload["rollout"] = _rollout(state)
         payload["group"] = _group(item)
+        if payload["group"] is not None:
+            worker = getattr(item.config, "workerinput", {}).get("workerid", "")
+            payload["sample"] = sample_facts(state, worker=worker, unchecked=microsim_mark(item).unchecked)
     return payload
 
 
 def _rollout(state: ItemState) -> dict[str, Any]:
-    facts: dict[str, Any] = {"seed": state.seed, "world": state.world, "fingerprint": None}
+    facts: dict[str, Any] = {"world": state.world}
     if state.rollout is not None:
-        facts["fingerprint"] = state.rollout.fingerprint()
-        facts["episode_seeds"] = list(state.rollout.episode_seeds)
         facts["timings"] = _timings(state.rollout)
         facts["findings"] = list(state.rollout.machine.findings)
-        facts["recorded"] = dict(state.rollout.recorded)
         facts["others"] = [
             {"world": world, "findings": list(machine.findings), "fork_ms": machine.timings["fork"]}
             for name, world in state.others.items()
@@ -93,7 +96,5 @@ def _group(item: pytest.Item) -> dict[str, Any] | None:
         "parameters": "-".join(part.strip("-") for part in (before, after) if part),
         "location": [path, item.location[1], ".".join([*chain, function])],
         "expected": param.group_size,
-        "variance": mark.variance,
-        "deterministic": mark.deterministic,
-        "reseed": mark.reseed,
+        "demands": {name: getattr(mark, name) for name in _DEMANDS},
     }

@@ -8,15 +8,33 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..gates.verdicts import Outcome
+from ..gates.verdicts import Outcome, Verdict
 from .verdicts import Verdicts, WorldSummary
 
 _MOST_LISTED = 20
 
+# A group is off only if no gate looked at it.
+_WORST_FIRST = (
+    Outcome.FAILED,
+    Outcome.ERROR,
+    Outcome.WARNED,
+    Outcome.INCONCLUSIVE,
+    Outcome.NOT_ASSESSED,
+    Outcome.PASSED,
+    Outcome.OFF,
+)
+
+_LISTED = {
+    Outcome.WARNED: "WARNING {0}",
+    Outcome.INCONCLUSIVE: "inconclusive: {0.gate}: {0.message}",
+    Outcome.NOT_ASSESSED: "not assessed: {0.group}: {0.message}",
+}
+"""What is listed besides failures, and how."""
+
 
 def write_summary(terminal: pytest.TerminalReporter, verdicts: Verdicts) -> None:
     """Write the section, if any test used a world."""
-    if not verdicts.worlds and not verdicts.verdicts:
+    if not verdicts.worlds and not verdicts.judged:
         return
     terminal.section("microsim", "-")
     for name, world in sorted(verdicts.worlds.items()):
@@ -24,7 +42,7 @@ def write_summary(terminal: pytest.TerminalReporter, verdicts: Verdicts) -> None
     for name, world in sorted(verdicts.worlds.items()):
         for finding in world.findings:
             terminal.line(f"FINDING in {name}: {finding}", yellow=True, bold=True)
-    for line, loud in _verdict_lines(verdicts):
+    for line, loud in _verdict_lines(verdicts.judged):
         terminal.line(line, yellow=loud)
 
 
@@ -37,18 +55,20 @@ def _world_line(name: str, world: WorldSummary) -> str:
     return f"{name} ({world.facts['digest'][:12]}): {world.facts['engine']}; {how}; {forks}"
 
 
-def _verdict_lines(verdicts: Verdicts) -> Iterator[tuple[str, bool]]:
+def _verdict_lines(judged: list[list[Verdict]]) -> Iterator[tuple[str, bool]]:
     """Yield lines, and whether each deserves attention. Failed groups are reported as failures, above."""
-    if not verdicts.verdicts:
+    if not judged:
         return
-    counts = Counter(verdict.outcome for verdict in verdicts.verdicts)
+    counts = Counter(min((verdict.outcome for verdict in verdicts), key=_WORST_FIRST.index) for verdicts in judged)
     listed = ", ".join(f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome])
     yield f"groups of seeds: {listed}", False
-    for verdict in verdicts.verdicts:
-        if verdict.outcome is Outcome.WARNED:
-            yield f"WARNING {verdict}", True
-    partial = [verdict for verdict in verdicts.verdicts if verdict.outcome is Outcome.NOT_ASSESSED]
-    for verdict in partial[:_MOST_LISTED]:
-        yield f"not assessed: {verdict.group}: {verdict.message}", True
-    if len(partial) > _MOST_LISTED:
-        yield f"not assessed: {len(partial) - _MOST_LISTED} more groups", True
+    verdicts = [verdict for group in judged for verdict in group]
+    # What is said of a whole group comes before what is said of its many metrics.
+    verdicts.sort(key=lambda verdict: bool(verdict.metric))
+    for outcome, form in _LISTED.items():
+        found = [form.format(verdict) for verdict in verdicts if verdict.outcome is outcome]
+        lines = list(dict.fromkeys(found))
+        for line in lines[:_MOST_LISTED]:
+            yield line, True
+        if len(lines) > _MOST_LISTED:
+            yield f"{outcome.value}: {len(lines) - _MOST_LISTED} more", True

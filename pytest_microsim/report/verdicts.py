@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
-from ..gates.variance import judge_fingerprints
-from ..gates.verdicts import Group, Outcome, Sample, Verdict
+from ..gates.judge import judge
+from ..gates.verdicts import Group, Verdict
 from .payload import ATTRIBUTE
+from .samples import sample_of
+
+_LONGEST_LABEL = 120
+"""Most characters of what a report of a verdict is called: some metrics are lists of names."""
 
 
 @dataclass
@@ -36,14 +40,19 @@ class WorldSummary:
 
 
 class Verdicts:
-    """Collects payloads, judges the groups, and turns failed ones into failed reports."""
+    """Collects payloads, judges the groups, and turns verdicts that fail into failed reports.
+
+    Attributes:
+        worlds: What became known of each world, by name.
+        judged: The verdicts over each group.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._groups: dict[str, dict[str, Any]] = {}
         self._members: dict[str, dict[str, dict[str, Any]]] = {}
         self.worlds: dict[str, WorldSummary] = {}
-        self.verdicts: list[Verdict] = []
+        self.judged: list[list[Verdict]] = []
         self._emitting: pytest.TestReport | None = None
 
     @pytest.hookimpl
@@ -70,7 +79,7 @@ class Verdicts:
         group = payload["group"]
         if group is not None:
             self._groups[group["key"]] = group
-            self._members.setdefault(group["key"], {})[report.nodeid] = rollout
+            self._members.setdefault(group["key"], {})[report.nodeid] = payload["sample"]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Any:
@@ -91,35 +100,22 @@ class Verdicts:
     def _judge(self) -> None:
         for key, facts in self._groups.items():
             members = self._members[key]
-            samples = {
-                rollout["seed"]: Sample(
-                    seed=rollout["seed"],
-                    fingerprint=rollout["fingerprint"],
-                    episode_seeds=tuple(rollout.get("episode_seeds", ())),
-                )
-                for rollout in members.values()
-            }
+            samples = {sample["seed"]: sample_of(sample) for sample in members.values()}
             name = facts["test"] + (f"[{facts['parameters']}]" if facts["parameters"] else "")
-            verdict = judge_fingerprints(
-                Group(
-                    name=name,
-                    expected=facts["expected"],
-                    samples=tuple(samples.values()),
-                    variance=facts["variance"],
-                    deterministic=facts["deterministic"],
-                    reseed=facts["reseed"],
-                )
-            )
-            self.verdicts.append(verdict)
-            if verdict.outcome is Outcome.FAILED:
-                self._fail(verdict, facts, list(members))
+            group = Group(name=name, expected=facts["expected"], samples=tuple(samples.values()), **facts["demands"])
+            verdicts = judge(group)
+            self.judged.append(verdicts)
+            labels: set[str] = set()
+            for verdict in verdicts:
+                if verdict.failed:
+                    self._fail(verdict, _label(verdict, labels), facts, list(members))
 
-    def _fail(self, verdict: Verdict, facts: dict[str, Any], members: list[str]) -> None:
+    def _fail(self, verdict: Verdict, label: str, facts: dict[str, Any], members: list[str]) -> None:
         """Emit one failed report for a group, and let ``--lf`` run its members again, not the report."""
-        label = f"{facts['parameters']}-" if facts["parameters"] else ""
+        parameters = f"{facts['parameters']}-" if facts["parameters"] else ""
         path, line, domain = facts["location"]
-        nodeid = f"{facts['test']}[{label}{verdict.gate.replace(' ', '-')}]"
-        report = _failed_report(nodeid, (path, line, f"{domain}: {verdict.gate}"), _as_failure(verdict))
+        nodeid = f"{facts['test']}[{parameters}{_id(label)}]"
+        report = _failed_report(nodeid, (path, line, f"{domain}: {label}"), _as_failure(verdict))
         manager = self._config.pluginmanager
         # Plugins that remember failures would look for a test of this id in the next run.
         remembering = [manager.get_plugin("lfplugin"), manager.get_plugin("stepwiseplugin")]
@@ -132,6 +128,22 @@ class Verdicts:
         lastfailed: Any = remembering[0]
         for member in members if lastfailed is not None else ():
             lastfailed.pytest_runtest_logreport(_failed_report(member, (path, line, domain), str(verdict)))
+
+
+def _label(verdict: Verdict, taken: set[str]) -> str:
+    """Return what the report of a verdict is called, in printable ASCII, and note it as taken in its group."""
+    metric = verdict.metric.encode("unicode_escape").decode("ascii")
+    name = label = f"{verdict.gate} {metric}".rstrip()[:_LONGEST_LABEL]
+    number = 1
+    while _id(label) in taken:
+        number += 1
+        label = f"{name} {number}"
+    taken.add(_id(label))
+    return label
+
+
+def _id(label: str) -> str:
+    return label.replace(", ", ",").replace(" ", "-")
 
 
 def _as_failure(verdict: Verdict) -> Any:

@@ -57,10 +57,10 @@ def groups(result: pytest.RunResult) -> str:
     return next((line for line in result.outlines if line.startswith("groups of seeds: ")), "")
 
 
-def failures(result: pytest.RunResult) -> dict[str, str]:
-    """Return the failures of the short summary: what each says, by what it is called."""
-    found = (re.fullmatch(r"FAILED [^:]+::(.+?\]) - (.*)", line) for line in result.outlines)
-    return {match[1]: match[2] for match in found if match}
+def failures(result: pytest.RunResult) -> set[str]:
+    """Return what the short summary calls failed. What each says is cut where the line is full."""
+    found = (re.fullmatch(r"FAILED [^:]+::(.+?\])(?: - .*)?", line) for line in result.outlines)
+    return {match[1] for match in found if match}
 
 
 FIELD = """
@@ -123,7 +123,7 @@ def test_what_a_group_shows_decides_how_it_ends(pytester: pytest.Pytester, worke
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert groups(result) == "groups of seeds: 1 passed, 4 failed, 1 error, 1 inconclusive, 3 not assessed, 1 off"
     found = failures(result)
-    assert found.keys() == {
+    assert found == {
         "test_two_clusters[5]",
         "test_ignores_the_seed[T2-fingerprint]",
         "test_two_clusters[T2-fingerprint]",
@@ -162,7 +162,7 @@ def test_what_a_group_shows_decides_how_it_ends(pytester: pytest.Pytester, worke
     assert suite is not None
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("167", "7", "0")
     failed = {str(case.get("name")) for case in suite.iter("testcase") if case.find("failure") is not None}
-    assert failed == found.keys()
+    assert failed == found
 
 
 def test_each_verdict_of_a_group_has_an_id_of_its_own_and_lf_repeats_the_group_once(
@@ -190,7 +190,7 @@ def test_each_verdict_of_a_group_has_an_id_of_its_own_and_lf_repeats_the_group_o
     verdicts = [name for name in names if name and "[T" in name]
     long = r"\u20ac" * 100
     assert verdicts == [
-        "test_it[T1-probe-world.snow,-world.wind]",
+        "test_it[T1-probe-world.snow,world.wind]",
         "test_it[T3-scalar-a-b]",
         "test_it[T3-scalar-a-b-2]",
         r"test_it[T3-scalar-c\n\x1b]]",
@@ -201,6 +201,23 @@ def test_each_verdict_of_a_group_has_an_id_of_its_own_and_lf_repeats_the_group_o
     again = run(pytester, *workers, "--lf", "--tb=no")
     again.assert_outcomes(passed=32, failed=6)
     assert groups(again) == "groups of seeds: 1 failed"
+
+
+def test_a_number_that_follows_the_worker_is_told_by_which_worker_ran_what(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("seed", range(64))
+        def test_it(seed, says, worker_id):
+            says(expected=64, fingerprint=str(seed), scalars={"port": {"gw0": 8000, "gw1": 8001}[worker_id]})
+        """
+    )
+    result = run(pytester, "-n", "2")
+    result.assert_outcomes(passed=64, failed=1)
+    assert failures(result) == {"test_it[T3-scalar-port]"}
+    assert "look for a state that the rollouts of one worker share" in result.stdout.str()
 
 
 def test_long_lists_are_cut_and_whole_groups_come_first(pytester: pytest.Pytester) -> None:

@@ -90,6 +90,10 @@ def test_a_source_that_some_seeds_lack_is_said() -> None:
     assert "'late' is missing in seeds 0, 1: 4 of 6 seeds" in verdicts[0].message
     assert has_probes(group(samples))
     assert not has_probes(group([Sample(0, None, probes={"a": "1"}), Sample(1, None, probes={"b": "1"})]))
+    # What every guest has tells nothing of its world.
+    assert not has_probes(of_probes([1, 2], source="python.random"))
+    assert not has_probes(of_probes([1, 2], source="controller/numpy.global"))
+    assert has_probes(of_probes([1, 2], source="controller/world.wind"))
 
 
 def test_copies_are_found_and_gaps_said_in_one_source() -> None:
