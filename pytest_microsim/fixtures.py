@@ -60,7 +60,7 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         name = world_of(item)
         state = item.stash[ITEM] = ItemState(world=name, seed=seed)
         world = _microsim_worlds.get(name)
-        state.world = world.template.name
+        state.world, state.warm = world.template.name, world
         state.digest, state.snapshot, state.env = world.digest, world.snapshot.key, world.template.env
         state.others = {machine: other.template.name for machine, other in world.others.items()}
         machine = world.fork(seed, reseed=mark.reseed)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "qemu", "gvisor")
 ACCELS = ("auto", "kvm", "tcg")
 ISOLATIONS = ("hardware", "sandbox", "emulated")
+KEEP = ("failed",)
 VARIANCE = ("fail", "warn", "off")
 
 
@@ -85,6 +86,12 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="write what passed in the network of each failed rollout to a pcap file in this directory",
     )
+    group.addoption(
+        "--microsim-keep",
+        choices=KEEP,
+        help="keep the microVM of each failed rollout as it was when its test failed: a sandbox that hibernates, until "
+        "microsim shell wakes it, or microsim rm removes it",
+    )
     parser.addini("microsim_world", "the world that rollouts are forked from")
     parser.addini("microsim_templates", "directories of templates, relative to this file", type="paths", default=[])
     parser.addini("microsim_engine", f"one of {', '.join(ENGINES)}")
@@ -120,6 +127,7 @@ class Settings:
         engine, accel, isolation, locked, cache_dir: As the flags of these names.
         subnets: The range for rollouts' networks, or "" where neither flag nor ini setting says one.
         pcap: Where the captures of failed rollouts go, or None if nothing is captured.
+        keep: Whether failed rollouts are kept.
         variance, min_effective_seeds, strict: What the marker ``microsim`` says of these where it says nothing.
         replay_flags: The flags of the command line that a replay of one rollout needs too.
     """
@@ -135,6 +143,7 @@ class Settings:
     cache_dir: Path | None
     subnets: str
     pcap: Path | None
+    keep: bool
     variance: str
     min_effective_seeds: int | None
     strict: bool
@@ -195,6 +204,7 @@ def read_settings(config: pytest.Config) -> Settings:
         cache_dir=_ini_directory(config) / Path(cache_dir).expanduser() if cache_dir else None,
         subnets=_subnets(config),
         pcap=Path(option.microsim_pcap) if option.microsim_pcap else None,
+        keep=option.microsim_keep is not None,
         variance=variance,
         min_effective_seeds=_ini_min_effective_seeds(config),
         strict=strict,

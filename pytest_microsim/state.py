@@ -16,6 +16,7 @@ from .options import Settings, read_settings
 
 if TYPE_CHECKING:
     from microsim_vm.templates.spec import Template
+    from microsim_vm.world import WarmWorld
 
     from .rollout import Rollout
     from .worlds import WorldPool
@@ -124,6 +125,7 @@ class ItemState:
         snapshot: The key of the snapshot that was forked, once it is warm.
         env: What the world's template sets in every process.
         others: The worlds of the rollout's other machines, by the machines' names.
+        warm: The world itself, once it is warm.
         rollout: The rollout, once it is forked.
         pcap: Where its frames are to be written, once it has failed.
     """
@@ -134,6 +136,7 @@ class ItemState:
     snapshot: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+    warm: WarmWorld | None = field(default=None, repr=False)
     rollout: Rollout | None = field(default=None, repr=False)
     pcap: Path | None = None
 

@@ -13,6 +13,7 @@ from microsim_vm.errors import MicrosimError
 
 from ..state import ITEM, RUN, ItemState
 from .captures import announced
+from .keeping import kept
 
 if TYPE_CHECKING:
     from ..rollout import Rollout
@@ -71,6 +72,8 @@ def _lines(item: pytest.Item, state: ItemState) -> Iterator[str]:
     yield from network_lines(state.rollout, state.env)
     if capture := announced(item, state):
         yield capture
+    if place := kept(item, state):
+        yield place
     for number, episode in enumerate(state.rollout.episodes):
         which = f"episode {number}, seed {episode.seed}"
         yield f"{which}: {episode!r}, {dict(episode.metrics)}"

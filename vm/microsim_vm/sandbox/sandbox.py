@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from microsim_vm.sandbox.facts import Facts
 from microsim_vm.sandbox.live import Live
 from microsim_vm.sandbox.origin import Origin
 from microsim_vm.sandbox.saved import SavedSnapshot
-from microsim_vm.sandbox.store import Record, Store
+from microsim_vm.sandbox.store import Record, Store, new_id
 from microsim_vm.sandbox.visitor import Visitor
 from microsim_vm.snapshots import FileRecord
 from microsim_vm.templates import find_template, search_path
@@ -454,7 +453,7 @@ class _Caller:
 
 def _record(origin: Origin, seed: int | None, **settings: Any) -> Record:
     chosen = int.from_bytes(os.urandom(8), "little") if seed is None else checked(seed)
-    return Record(f"sb-{uuid.uuid4().hex[:12]}", origin, "starting", time.time(), chosen, **settings)
+    return Record(new_id(), origin, "starting", time.time(), chosen, **settings)
 
 
 def _link(source: Path, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -108,6 +109,11 @@ class Hibernation(msgspec.Struct, frozen=True):
 
     boot: str
     files: dict[str, FileRecord]
+
+
+def new_id() -> str:
+    """Return a new sandbox's name."""
+    return f"sb-{uuid.uuid4().hex[:12]}"
 
 
 class Store:
