@@ -86,7 +86,7 @@ class WorldHost:
 
     def reseed(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
         """Adopt a rollout's seed, or (``reseed: false``) leave every generator as the snapshot had it."""
-        os.environ.update(args["env"])
+        os.environ.update(args.get("env", {}))
         self._reseeding = bool(args["reseed"])
         if self._reseeding:
             randomness.refresh_entropy_users()
