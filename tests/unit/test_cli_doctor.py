@@ -105,9 +105,12 @@ def test_a_range_that_is_none_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> N
     assert trials.addresses().state == "unusable"
     assert "'10.0.0.1/8' is no range of addresses" in trials.addresses().detail
     monkeypatch.setenv("MICROSIM_SUBNETS", "127.0.0.0/16")
+    assert "MICROSIM_SUBNETS: 127.0.0.0/16 has no addresses that a machine can have" in trials.addresses().detail
+    monkeypatch.setenv("MICROSIM_SUBNETS", "10.99.0.0/16")
+    monkeypatch.setattr(trials.namespaces, "routed", lambda pool: [pool])
     assert trials.addresses() == (
         "unusable",
-        "0 of 16384 subnets of 127.0.0.0/16 are free of the host's routes, 0 are taken now",
+        "0 of 16384 subnets of 10.99.0.0/16 are free of the host's routes, 0 are taken now",
         "export MICROSIM_SUBNETS=10.213.0.0/16",
     )
 

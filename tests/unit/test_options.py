@@ -80,7 +80,7 @@ def test_the_command_line_wins_over_the_ini_file(pytester: pytest.Pytester) -> N
     assert settings.seeds == (0, 1, 2, 3)
     assert (settings.subnets, settings.pcap) == ("10.214.0.0/16", here / "frames")
     options = settings.vm_options("s")
-    assert (str(options.pool), options.capture) == ("10.214.0.0/16", True)
+    assert (options.subnets, options.capture) == ("10.214.0.0/16", True)
     assert settings.replay_flags == (
         *("--microsim-world", "'cart pole'"),
         *("--microsim-templates", str(here / "a")),

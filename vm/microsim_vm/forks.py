@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,8 +18,8 @@ from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
 from microsim_vm.engines.base import Boot, Engine, Vm, need, saved_bytes
 from microsim_vm.errors import EngineError
-from microsim_vm.islands import policy, subnets
 from microsim_vm.islands.island import ALONE, Berth, Island, raised
+from microsim_vm.islands.subnets import WAIT_S as SUBNET_WAIT_S
 from microsim_vm.machine import Machine, checked
 from microsim_vm.templates.spec import ControllerLimits
 
@@ -62,7 +61,7 @@ class Forker:
         engine: What runs the snapshots.
         boot: The machine they need.
         cache: Where the copy of a running fork lies for a moment.
-        pool: The range that islands take their addresses from.
+        subnets: The range that islands take their addresses from; "" for what the machine's user says.
         capture: Keep what passes in islands in a file beside the cache.
         drawn: The first random bytes of each fork's kernel so far.
     """
@@ -72,7 +71,7 @@ class Forker:
     engine: Engine
     boot: Boot
     cache: Cache
-    pool: IPv4Network = field(default_factory=policy.pool_of)
+    subnets: str = ""
     capture: bool = False
     drawn: set[str] = field(default_factory=set, repr=False, compare=False)
 
@@ -151,7 +150,7 @@ class Forker:
                     )
                 )
                 began = time.monotonic()
-                alone = stack.enter_context(self.raised(name, wait_s=min(wait_s, subnets.WAIT_S)))
+                alone = stack.enter_context(self.raised(name, wait_s=min(wait_s, SUBNET_WAIT_S)))
                 berth = alone.berth(ALONE) if alone else None
                 phases["island"] = (time.monotonic() - began) * 1000.0
             else:
@@ -167,7 +166,7 @@ class Forker:
 
     @contextlib.contextmanager
     def raised(
-        self, name: str = "", others: Mapping[str, Forker] = MappingProxyType({}), *, wait_s: float = subnets.WAIT_S
+        self, name: str = "", others: Mapping[str, Forker] = MappingProxyType({}), *, wait_s: float = SUBNET_WAIT_S
     ) -> Iterator[Island | None]:
         """Yield an island for a rollout; None where the template has no network.
 
@@ -183,7 +182,7 @@ class Forker:
         wires = {ALONE: self.engine.wire, **{each: forker.engine.wire for each, forker in others.items()}}
         with contextlib.ExitStack() as stack:
             named = name or uuid.uuid4().hex
-            found = stack.enter_context(raised(self.boot.network, named, wires, self.pool, wait_s=wait_s))
+            found = stack.enter_context(raised(self.boot.network, named, wires, pool=self.subnets, wait_s=wait_s))
             if found is not None and self.capture:
                 found.capture(stack.enter_context(self.cache.staging("capture")) / PCAP)
             yield found

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
-
-from microsim_vm.islands import policy
 
 
 @dataclass(frozen=True)
@@ -33,15 +30,6 @@ class Options:
     subnets: str = ""
     capture: bool = False
     session_id: str = ""
-
-    @property
-    def pool(self) -> ipaddress.IPv4Network:
-        """The range that islands take their addresses from.
-
-        Raises:
-            NetworkError: It is none, or has no room for an island.
-        """
-        return policy.pool_of(self.subnets)
 
     @property
     def asked(self) -> tuple[str, str, str]:

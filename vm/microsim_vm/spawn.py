@@ -6,9 +6,9 @@ import functools
 import os
 import subprocess
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
-from microsim_vm import tools
+from microsim_vm import shield, tools
 
 
 @functools.cache
@@ -51,16 +51,9 @@ def child(
             stdout=stdout, stderr=stderr, start_new_session=True,
         )  # fmt: skip
 
-    future = _spawner(os.getpid()).submit(start)
-    try:
-        return future.result()
-    except BaseException:  # Ctrl-C while the child starts: nobody would hold it
-        future.add_done_callback(_discard)
-        raise
+    return shield.outcome(_spawner(os.getpid()).submit(start), _end)
 
 
-def _discard(future: Future[subprocess.Popen[bytes]]) -> None:
-    if not future.cancelled() and future.exception() is None:
-        process = future.result()
-        process.kill()
-        process.communicate()
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate()

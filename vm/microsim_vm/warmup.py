@@ -6,7 +6,6 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
 from microsim_vm.engines.base import Boot, Engine, Vm, saved_bytes
 from microsim_vm.errors import AgentError, AgentTimeoutError, BootError, MicrosimError, WarmUpError, WorldError
-from microsim_vm.islands import policy
 from microsim_vm.islands.island import ALONE, Berth, raised
+from microsim_vm.islands.policy import Network
 from microsim_vm.snapshots import Manifest, Snapshot, WarmUp
 from microsim_vm.templates.bake import Image
 from microsim_vm.templates.spec import Template
@@ -29,7 +28,7 @@ SPARE_BYTES = 64 << 20
 
 def ensure(
     template: Template, image: Image, engine: Engine, cache: Cache, *, session_id: str, progress: Progress,
-    pool: IPv4Network | None = None,
+    subnets: str = "",
 ) -> tuple[Snapshot, bool]:  # fmt: skip
     """Return the template's snapshot and whether it was there already.
 
@@ -51,7 +50,7 @@ def ensure(
         if session_id:
             _raise_recorded(failure)
         try:
-            return _warm_up(key, template, image, engine, cache, progress, pool), False
+            return _warm_up(key, template, image, engine, cache, progress, subnets), False
         except MicrosimError as error:
             if session_id:
                 digests.write_json(failure, {"kind": type(error).__name__, **vars(error)})
@@ -68,7 +67,7 @@ def _raise_recorded(failure: Path) -> None:
 
 def _warm_up(
     key: str, template: Template, image: Image, engine: Engine, cache: Cache, progress: Progress,
-    pool: IPv4Network | None,
+    subnets: str,
 ) -> Snapshot:  # fmt: skip
     saved = saved_bytes(engine, template.machine.memory_mib)
     # A file that is written anew is there twice for a moment.
@@ -76,7 +75,7 @@ def _warm_up(
     need_space(cache.root, saved + more, f"the snapshot of {template.name}")
     started = time.monotonic()
     with cache.staging("snapshot") as staging:
-        with loaded(template, image, engine, staging, progress, pool=pool) as (vm, _, warmup):
+        with loaded(template, image, engine, staging, progress, subnets=subnets) as (vm, _, warmup):
             engine.save(vm, staging)
         share = f", of which the world took {warmup.load_ms / 1000:.1f} s" if template.has_world else ""
         progress(f"warmed up in {(time.monotonic() - started):.1f} s{share}; writing the snapshot")
@@ -92,7 +91,7 @@ def loaded(
     folder: Path,
     progress: Progress,
     *,
-    pool: IPv4Network | None = None,
+    subnets: str = "",
 ) -> Iterator[tuple[Vm, AgentClient, WarmUp]]:
     """Boot a guest, load the world, and leave the guest at rest: what each rollout would pay without snapshots.
 
@@ -102,7 +101,7 @@ def loaded(
         engine: What boots it.
         folder: Where the guest's memory file goes.
         progress: Takes one-line texts.
-        pool: Where its addresses are taken from.
+        subnets: Where its addresses are taken from.
 
     Yields:
         The guest, killed at the end; the client of its agent; and what the warm-up found.
@@ -113,7 +112,12 @@ def loaded(
         MemoryBudgetError: The guest would not fit into memory.
     """
     boot = snapshots.boot_of(image, template)
-    with booted(boot, engine, folder, f"warm-up of {template.name}", progress, pool=pool) as (vm, client, _, boot_ms):
+    with booted(boot, engine, folder, f"warm-up of {template.name}", progress, subnets=subnets) as (
+        vm,
+        client,
+        _,
+        boot_ms,
+    ):
         answer = load_world(template, vm, client, progress)
         warmup = WarmUp(boot_ms, answer["load_ms"], answer["findings"], answer["sources"], answer["versions"])
         with client.quiesced():
@@ -123,7 +127,7 @@ def loaded(
 @contextlib.contextmanager
 def booted(
     boot: Boot, engine: Engine, folder: Path, label: str, progress: Progress, *, name: str = "",
-    pool: IPv4Network | None = None, private: bool = False,
+    network: Network | None = None, subnets: str = "", private: bool = False,
 ) -> Iterator[tuple[Vm, AgentClient, Berth | None, float]]:  # fmt: skip
     """Boot a guest up to its agent, with its memory in ``folder``.
 
@@ -134,7 +138,8 @@ def booted(
         label: What it is for, one line.
         progress: Takes one-line texts.
         name: What its addresses are derived from.
-        pool: Where they are taken from.
+        network: What it may reach; by default nothing but a gateway, if it is to have a network later.
+        subnets: Where its addresses are taken from.
         private: What it writes is kept to itself.
 
     Yields:
@@ -146,10 +151,13 @@ def booted(
         MemoryBudgetError: The guest would not fit into memory.
     """
     wires = {ALONE: engine.wire}
+    if network is None:  # nobody is to meet the guest yet; and a veth is taken up at a fork
+        linked = boot.network.policy != "none" and engine.wire == "tap"
+        network = Network("island" if linked else "none")
     promised = admission.admitted(boot.memory_mib, label, overhead_mib=engine.overhead_mib, image=boot.image)
     with (
         promised as (file, record),
-        raised(boot.network, name or label, wires, pool or policy.pool_of()) as island,
+        raised(network, name or label, wires, pool=subnets) as island,
     ):
         started = time.monotonic()
         berth = island.berth(ALONE) if island else None

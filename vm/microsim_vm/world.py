@@ -207,10 +207,16 @@ def warm(template: Template, options: Options, progress: Progress, *, needs: Seq
     ):
         progress(f"wrote {template.path.parent / locks.FILENAME}: the kernel of gVisor's guests")
     snapshot, reused = warmup.ensure(
-        template, image, choice.engine, cache, session_id=options.session_id, progress=progress, pool=options.pool
+        template,
+        image,
+        choice.engine,
+        cache,
+        session_id=options.session_id,
+        progress=progress,
+        subnets=options.subnets,
     )
     forker = Forker(
-        template.name, template.controller, choice.engine, snapshots.boot_of(image, template), cache, options.pool,
+        template.name, template.controller, choice.engine, snapshots.boot_of(image, template), cache, options.subnets,
         options.capture,
     )  # fmt: skip
     others = {

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import ipaddress
 import os
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -13,14 +14,19 @@ from typing import Any, NamedTuple
 
 from microsim_guest import config, middleware
 
+from microsim_vm import shield
 from microsim_vm.islands import namespaces, relays, subnets
 from microsim_vm.islands.capture import captured
 from microsim_vm.islands.plug import Plug, Wire
-from microsim_vm.islands.policy import Network, destinations
+from microsim_vm.islands.policy import Network, destinations, pool_of
 from microsim_vm.islands.refusals import Refusals
 from microsim_vm.runtime import IslandRecord
 
 ALONE = "sim"  # what a rollout's first machine is called
+
+
+# Those of this process, for a process that is forked from it to let go of.
+_alive: weakref.WeakSet[Island] = weakref.WeakSet()
 
 
 def interface_name(label: str) -> str:
@@ -66,11 +72,13 @@ class Island:
         self.plugs: dict[str, Plug] = {}
         self.refusals: Refusals | None = None
         self.pcap: Path | None = None
+        self._descriptors: list[int] = []
         self._stack = contextlib.ExitStack()
         with self._stack:
             maker = namespaces.maker()
-            self.subnet = subnets.take(pool, name, namespaces.routed(), machines=len(wires), wait_s=wait_s)
+            self.subnet = subnets.take(pool, name, namespaces.routed(pool), machines=len(wires), wait_s=wait_s)
             self._stack.callback(self.subnet.close)
+            _alive.add(self)
             bits = self.subnet.network.prefixlen
             way_out = self.subnet.gateway if network.policy == "egress" else None
             for number, (machine, wire) in enumerate(wires.items()):
@@ -84,13 +92,22 @@ class Island:
                 gateway=str(self.subnet.gateway), bits=bits, subnet=str(self.subnet.network),
                 any_address=way_out is not None,
             ).descriptors  # fmt: skip
-            for descriptor in made:
-                self._stack.callback(os.close, descriptor)
+            self._descriptors = made
+            self._stack.callback(self._let_go)
             self.namespace = made[0]
             for plug, far in zip(self.plugs.values(), made[1:], strict=True):
                 self.plugs[plug.machine] = plug.joined(self.namespace, far, maker.user)
             self._open_doors()
             self._stack = self._stack.pop_all()
+
+    def _let_go(self) -> None:
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def forget(self) -> None:
+        """Close this process's copies of its descriptors: it is the parent's, from which this process was forked."""
+        self._let_go()
+        self.subnet.close()
 
     def _open_doors(self) -> None:
         """Serve what the policy lets through."""
@@ -123,6 +140,15 @@ class Island:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _forget() -> None:
+    for island in list(_alive):
+        island.forget()
+    _alive.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 class Berth(NamedTuple):
@@ -167,10 +193,16 @@ class Berth(NamedTuple):
 
 @contextlib.contextmanager
 def raised(
-    network: Network, name: str, wires: Mapping[str, Wire], pool: ipaddress.IPv4Network, *,
-    wait_s: float = subnets.WAIT_S,
-) -> Iterator[Island | None]:  # fmt: skip
+    network: Network, name: str, wires: Mapping[str, Wire], *, pool: str = "", wait_s: float = subnets.WAIT_S
+) -> Iterator[Island | None]:
     """Yield an island for the length of a block, or None where the policy is to have no network. See :class:`Island`.
+
+    Args:
+        network: As there.
+        name: As there.
+        wires: As there.
+        pool: The range that its subnet is taken from; see :func:`microsim_vm.islands.policy.pool_of`.
+        wait_s: As there.
 
     Raises:
         NetworkError: It cannot be made on this machine.
@@ -179,5 +211,6 @@ def raised(
     if network.policy == "none":
         yield None
         return
-    with Island(network, name, wires, pool=pool, wait_s=wait_s) as island:
+    addresses = pool_of(pool)
+    with shield.made(lambda: Island(network, name, wires, pool=addresses, wait_s=wait_s), Island.close) as island:
         yield island

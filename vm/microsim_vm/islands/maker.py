@@ -7,9 +7,11 @@ sends back descriptors. It lives in a network namespace of its own: nothing that
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
+import ipaddress
 import json
 import os
 import socket
@@ -37,20 +39,27 @@ def _call(name: str, *words: int) -> None:
         raise OSError(code, f"{name}: {os.strerror(code)}")
 
 
-def leave_host() -> int | None:
-    """Enter a network namespace of our own; return the user namespace that it belongs to, None for the host's.
+def leave_host(user: int | None) -> int | None:
+    """Enter a network namespace of our own; return the user namespace that was made for it, None where none was.
+
+    Args:
+        user: The user namespace to enter for it; None to do without one where that is possible.
 
     Raises:
-        OSError: This user may make neither.
+        OSError: This user may make none.
     """
+    if user is not None:
+        _call("setns", user, CLONE_NEWUSER)
+        _call("unshare", CLONE_NEWNET)
+        return None
     try:
         _call("unshare", CLONE_NEWNET)
         return None
     except PermissionError:
-        user, group = os.geteuid(), os.getegid()
+        owner, group = os.geteuid(), os.getegid()
         _call("unshare", CLONE_NEWUSER | CLONE_NEWNET)
         Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+        Path("/proc/self/uid_map").write_text(f"0 {owner} 1")
         Path("/proc/self/gid_map").write_text(f"0 {group} 1")
         return os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -67,13 +76,17 @@ class Maker:
         self._home = os.open(NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
 
     def routes(self, request: dict[str, Any], given: list[int]) -> tuple[Any, list[int]]:
-        """Return what the host routes, in all of its tables."""
+        """Return what the host routes of a range, in all of its tables."""
+        pool = ipaddress.IPv4Network(request["pool"])
         found = set()
         for route in self._host.get_routes(family=socket.AF_INET):
             destination = route.get_attr("RTA_DST")
             if destination is not None:
-                found.add(f"{destination}/{route['dst_len']}")
-        return sorted(found), []
+                network = ipaddress.IPv4Network(f"{destination}/{route['dst_len']}", strict=False)
+                if network.overlaps(pool):
+                    found.add(network)
+        # What is inside another one says nothing more.
+        return [str(network) for network in ipaddress.collapse_addresses(found)], []
 
     def island(self, request: dict[str, Any], given: list[int]) -> tuple[Any, list[int]]:
         """Make a namespace with a gateway and links; return its descriptor, and one for each link.
@@ -109,6 +122,7 @@ class Maker:
                     network.route("add", dst=request["subnet"], oif=index, scope="link", table=LOCAL_TABLE)
                     network.route("add", dst="0.0.0.0/0", oif=1, type="local", scope="host", table=LOCAL_TABLE)
                     _set("ipv4/icmp_echo_ignore_all", "1")  # else everything could be pinged
+                    _set("ipv4/icmp_ratelimit", "0")  # each datagram is refused, not one in a while
         except BaseException:
             for descriptor in made:
                 os.close(descriptor)
@@ -166,9 +180,19 @@ def _address(link: dict[str, Any]) -> None:
 
 
 def _set(name: str, value: str) -> None:
+    """Change a setting of the network, where it has another value.
+
+    Containers may have all settings read-only. That is passed over: there is no second link to forward to, and a
+    gateway that answers more than it should has nothing to tell.
+    """
     path = Path("/proc/sys/net", name)
-    if path.exists():  # a kernel may have no IPv6
-        path.write_text(value)
+    with contextlib.suppress(FileNotFoundError):  # a kernel may have no IPv6
+        if path.read_text().strip() != value:
+            try:
+                path.write_text(value)
+            except OSError as error:
+                if error.errno != errno.EROFS:
+                    raise
 
 
 def _tap(name: str) -> int:
@@ -182,8 +206,8 @@ def _tap(name: str) -> int:
     return tap
 
 
-def _answer(link: socket.socket, number: int, told: dict[str, Any], descriptors: list[int]) -> None:
-    socket.send_fds(link, [json.dumps({"number": number, **told}).encode()], descriptors)
+def _answer(link: socket.socket, told: dict[str, Any], descriptors: list[int]) -> None:
+    socket.send_fds(link, [json.dumps(told).encode()], descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
 
@@ -196,14 +220,15 @@ def _failed(error: Exception, doing: str) -> dict[str, Any]:
 def main() -> None:
     """Serve one process until it closes its end."""
     link = socket.socket(fileno=os.dup(0))
-    host = IPRoute()
+    host = IPRoute()  # before we leave it
+    _, given, _, _ = socket.recv_fds(link, MAX_REQUEST, 1)
     try:
-        user = leave_host()
+        user = leave_host(given[0] if given else None)
         maker = Maker(host)
     except OSError as error:
-        _answer(link, 0, _failed(error, "making a namespace"), [])
+        _answer(link, _failed(error, "making a namespace"), [])
         sys.exit(1)
-    _answer(link, 0, {"ok": {}}, [] if user is None else [user])
+    _answer(link, {"ok": {}}, [] if user is None else [user])
     while True:
         data, given, _, _ = socket.recv_fds(link, MAX_REQUEST, 4)
         if not data:
@@ -211,9 +236,9 @@ def main() -> None:
         request = json.loads(data)
         try:
             value, made = getattr(maker, request["op"])(request, given)
-            _answer(link, request["number"], {"ok": value}, made)
+            _answer(link, {"ok": value}, made)
         except (OSError, NetlinkError, IndexError) as error:
-            _answer(link, request["number"], _failed(error, request["op"]), [])
+            _answer(link, _failed(error, request["op"]), [])
         finally:
             for descriptor in given:
                 os.close(descriptor)

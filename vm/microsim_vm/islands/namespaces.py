@@ -12,13 +12,15 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from typing import Any, NamedTuple
 
-from microsim_vm import spawn
+from microsim_vm import shield, spawn
 from microsim_vm.errors import NetworkError
 from microsim_vm.islands.plug import Plug
 
 TIMEOUT_S = 30.0
+ROUTES_S = 2.0
 MAX_ANSWER = 1 << 20
 MAX_DESCRIPTORS = 253  # as many as the kernel passes at a time
 # What a number of the kernel's usually means here.
@@ -34,6 +36,7 @@ CAUSES = {
 
 _lock = threading.Lock()
 _current: Maker | None = None
+_routed: dict[ipaddress.IPv4Network, tuple[float, list[ipaddress.IPv4Network]]] = {}
 
 
 class Made(NamedTuple):
@@ -42,9 +45,17 @@ class Made(NamedTuple):
     value: Any
     descriptors: list[int]
 
+    def close(self) -> None:
+        """Close the descriptors."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
 
 class Maker:
     """The child of this process that makes namespaces.
+
+    Args:
+        user: The user namespace of one that was there before, whose islands live on; None for the first.
 
     Attributes:
         user: Descriptor of the user namespace that they belong to; None where they are the host's.
@@ -53,7 +64,7 @@ class Maker:
         NetworkError: None can be made on this machine.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, user: int | None = None) -> None:
         self.owner = os.getpid()
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link.settimeout(TIMEOUT_S)
@@ -62,15 +73,14 @@ class Maker:
         with theirs:
             self._process = spawn.child([sys.executable, "-c", code], stdin=theirs.fileno())
         self._turn = threading.Lock()
-        self._asked = 0
-        self.user: int | None = None
+        self.user = user
         try:
-            descriptors = self._receive().descriptors
+            entered = self.ask("begin", () if user is None else (user,)).descriptors
         except BaseException:
-            self.close()
+            self.leave()
             raise
-        if descriptors:
-            self.user = descriptors[0]
+        if entered:
+            self.user = entered[0]
 
     def ask(self, op: str, descriptors: tuple[int, ...] = (), **request: Any) -> Made:
         """Have something made.
@@ -78,11 +88,12 @@ class Maker:
         Raises:
             NetworkError: It cannot be.
         """
+        return shield.made(lambda: self._exchange(op, descriptors, request), Made.close)
+
+    def _exchange(self, op: str, descriptors: tuple[int, ...], request: dict[str, Any]) -> Made:
         with self._turn:
-            self._asked += 1
-            text = json.dumps({"op": op, "number": self._asked, **request})
             try:
-                socket.send_fds(self._link, [text.encode()], list(descriptors))
+                socket.send_fds(self._link, [json.dumps({"op": op, **request}).encode()], list(descriptors))
             except OSError as error:
                 raise self._lost(error) from error
             return self._receive()
@@ -100,36 +111,21 @@ class Maker:
         elif self._process.stderr is not None:
             self._process.stderr.close()
 
-    def close(self) -> None:
-        """End it, before it has made anything."""
-        self.leave()
-        if self.user is not None:
-            os.close(self.user)
-            self.user = None
-
     def _receive(self) -> Made:
-        """Return the answer to the last request; those to requests that nobody waited for are dropped."""
-        while True:
-            try:
-                data, descriptors, _, _ = socket.recv_fds(self._link, MAX_ANSWER, MAX_DESCRIPTORS)
-            except OSError as error:
-                raise self._lost(error) from error
-            if not data:
-                raise self._lost(None)
-            answer = json.loads(data)
-            if answer["number"] == self._asked:
-                break
-            for descriptor in descriptors:
-                os.close(descriptor)
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
+        try:
+            data, made, _, _ = socket.recv_fds(self._link, MAX_ANSWER, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        except OSError as error:
+            raise self._lost(error) from error
+        if not data:
+            raise self._lost(None)
+        answer = json.loads(data)
         if "error" in answer:
             raise NetworkError(
                 f"an island could not be made: {answer['error']}",
                 cause=CAUSES.get(answer["errno"], ""),
                 hint="microsim doctor tries each step; network: none in the template does without",
             )
-        return Made(answer["ok"], descriptors)
+        return Made(answer["ok"], made)
 
     def _lost(self, error: OSError | None) -> NetworkError:
         said = b""
@@ -151,8 +147,9 @@ def maker() -> Maker:
     global _current
     with _lock:
         if _current is None or not _current.alive():
+            user = None if _current is None else _current.user
             _leave()
-            _current = Maker()
+            _current = Maker(user)
         return _current
 
 
@@ -183,10 +180,15 @@ def renew(plug: Plug) -> None:
     maker().ask("address", (plug.namespace,), **plug.link())
 
 
-def routed() -> list[ipaddress.IPv4Network]:
-    """Return what the host routes.
+def routed(pool: ipaddress.IPv4Network) -> list[ipaddress.IPv4Network]:
+    """Return what the host routes of a range; hosts may have very many routes, so it is not asked at each island.
 
     Raises:
         NetworkError: It cannot be asked.
     """
-    return [ipaddress.IPv4Network(text, strict=False) for text in maker().ask("routes").value]
+    now = time.monotonic()
+    known = _routed.get(pool)
+    if known is None or now - known[0] > ROUTES_S:
+        found = maker().ask("routes", pool=str(pool)).value
+        known = _routed[pool] = now, [ipaddress.IPv4Network(text) for text in found]
+    return known[1]

@@ -16,8 +16,10 @@ Policy = Literal["none", "island", "egress"]
 # half; names that may be reached from them stand for addresses of the second.
 SUBNETS = ipaddress.IPv4Network("198.18.0.0/16")
 NAMES = ipaddress.IPv4Network("198.19.0.0/16")
+ZERO = ipaddress.IPv4Network("0.0.0.0/8")
 PREFIX = 30  # of a subnet for a guest and its gateway
 VARIABLE = "MICROSIM_SUBNETS"
+ADDRESS = re.compile(r"[0-9./]+")
 NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
 
 
@@ -30,14 +32,23 @@ def pool_of(text: str = "") -> ipaddress.IPv4Network:
     Raises:
         NetworkError: It is none, or has no room for an island.
     """
-    text = text or os.environ.get(VARIABLE, "") or str(SUBNETS)
+    told = os.environ.get(VARIABLE, "")
+    where = "" if text else f"{VARIABLE}: "
+    text = text or told or str(SUBNETS)
     try:
         pool = ipaddress.IPv4Network(text)
     except ValueError as error:
-        raise NetworkError(f"{text!r} is no range of addresses: {error}", hint=f"write one such as {SUBNETS}") from None
-    if pool.prefixlen > PREFIX:
-        raise NetworkError(f"{pool} has no room for an island", hint=f"write a larger range, such as {SUBNETS}")
-    return pool
+        problem = f"{text!r} is no range of addresses: {error}"
+    else:
+        if pool.prefixlen > PREFIX:
+            problem = f"{pool} has no room for an island"
+        elif pool.is_multicast or pool.is_reserved or pool.is_loopback or pool.is_link_local or pool.overlaps(ZERO):
+            problem = f"{pool} has no addresses that a machine can have"
+        elif pool.overlaps(NAMES):
+            problem = f"{pool} overlaps {NAMES}, which stands for the names that egress may list"
+        else:
+            return pool
+    raise NetworkError(f"{where}{problem}", hint=f"write a range such as {SUBNETS}")
 
 
 class Network(msgspec.Struct, frozen=True):
@@ -81,7 +92,7 @@ def destinations(allow: tuple[str, ...]) -> list[Destination]:
         host, _, port = line.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f"{line!r} is not host:port")
-        if host[-1].isdigit():  # no name ends so
+        if ADDRESS.fullmatch(host):
             found.append(Destination("", ipaddress.IPv4Network(host), int(port)))
             continue
         host = host.lower()

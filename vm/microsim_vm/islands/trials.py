@@ -84,7 +84,7 @@ def addresses() -> Trial:
     """Count the addresses that there are for islands."""
     try:
         pool = pool_of()
-        found = subnets.usage(pool, namespaces.routed())
+        found = subnets.usage(pool, namespaces.routed(pool))
     except MicrosimError as error:
         return _explained(error, {})
     free = found.total - found.routed

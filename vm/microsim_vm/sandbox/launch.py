@@ -154,7 +154,16 @@ def _booted(store: Store, record: Record, forker: Forker, progress: Progress) ->
     with contextlib.ExitStack() as stack:
         label = f"{record.origin.template} {record.id}"
         vm, client, berth, _ = stack.enter_context(
-            warmup.booted(forker.boot, forker.engine, folder, label, progress, name=record.id, private=True)
+            warmup.booted(
+                forker.boot,
+                forker.engine,
+                folder,
+                label,
+                progress,
+                name=record.id,
+                network=forker.boot.network,
+                private=True,
+            )
         )
         _mount(record, client)
         warmup.load_world(template, vm, client, progress)

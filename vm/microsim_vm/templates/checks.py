@@ -216,9 +216,10 @@ def destination(text: str) -> None:
     """Accept one line of an allow-list."""
     try:
         destinations((text,))
-    except ValueError:
+    except ValueError as error:
         raise Complaint(
-            f"{text!r} is not a destination", 'write "name:port", "address:port" or "network/bits:port", IPv4 only'
+            f"{text!r} is not a destination: {error}",
+            'write "name:port", "address:port" or "network/bits:port", IPv4 only',
         ) from None
 
 
