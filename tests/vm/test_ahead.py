@@ -35,6 +35,14 @@ def guests() -> list[str]:
         return [record.label for _, record in runtime.records(path) if record.owner.pid == os.getpid()]
 
 
+def engine_of_held() -> psutil.Process:
+    """Return the engine's process of the one guest of this process."""
+    with runtime.locked() as path:
+        (vmm,) = [record.vmm for _, record in runtime.records(path) if record.owner.pid == os.getpid()]
+    assert vmm is not None
+    return psutil.Process(vmm.pid)
+
+
 def ready(world: WarmWorld) -> None:
     """Start a fork ahead, and wait until it is held."""
     world.prepare()
@@ -76,7 +84,7 @@ def test_one_at_a_time_is_prepared(world: WarmWorld) -> None:
 
 def test_closing_the_world_ends_it_also_where_it_is_about_to_start(world: WarmWorld) -> None:
     ready(world)
-    (held,) = psutil.Process().children()
+    held = engine_of_held()
     world.close()
     assert not held.is_running()
     world.prepare()
@@ -88,7 +96,7 @@ def test_closing_the_world_ends_it_also_where_it_is_about_to_start(world: WarmWo
 
 def test_one_that_died_meanwhile_is_replaced(world: WarmWorld) -> None:
     ready(world)
-    (held,) = psutil.Process().children()
+    held = engine_of_held()
     held.kill()
     wait_for(lambda: not held.is_running() or held.status() == psutil.STATUS_ZOMBIE, "its end")
     with world.fork(4) as machine:
