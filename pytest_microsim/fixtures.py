@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +73,7 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         max_steps=mark.max_steps,
         timeout_seconds=world.template.controller.wall_time_s,
     )
-    with captures.kept(state), closing(state.rollout):
+    with captures.kept(state):
         if name == next_world(item):
             world.prepare()
         yield state.rollout

@@ -11,6 +11,7 @@ from .collection import check_command_line, parametrize_seeds, report_problems
 from .fixtures import _microsim_worlds, rollout, warm_world
 from .markers import REGISTERED
 from .options import add_options
+from .report import captures
 from .report.payload import ATTRIBUTE, attach_properties, payload_of
 from .report.sections import add_section
 from .report.terminal import write_summary
@@ -88,6 +89,7 @@ def pytest_runtest_makereport(
         if payload is not None:
             setattr(report, ATTRIBUTE, payload)
         add_section(item, report)
+    captures.ended(item, report)
     return report
 
 

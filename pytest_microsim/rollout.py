@@ -100,6 +100,7 @@ class Rollout:
         machine: The microVM itself; where there are several, that of the template's own.
         episodes: Episodes run so far by ``run``, also those that failed.
         recorded: The numbers given to ``record``, by name.
+        children: What ``fork`` has made.
     """
 
     def __init__(
@@ -118,13 +119,13 @@ class Rollout:
         self.world = world
         self.episodes: list[Episode] = []
         self.recorded: dict[str, float] = {}
+        self.children: list[Rollout] = []
         self._folders = list(dict.fromkeys(controller_folders))
         self._reseed = reseed
         self._max_steps = max_steps
         self._timeout_seconds = timeout_seconds
         self._episode_seeds: list[int | None] = []
         self._by_hand: list[Fingerprint] = []
-        self._children: list[Rollout] = []
 
     def __repr__(self) -> str:
         return f"<Rollout seed={self.seed} world={self.world}>"
@@ -291,12 +292,12 @@ class Rollout:
             )
             for machine in self.machine.fork(n)
         ]
-        self._children += children
+        self.children += children
         return children
 
     def close(self) -> None:
         """End the microVM and all that were forked from it; the fixture does this at the end of the test."""
-        for child in self._children:
+        for child in self.children:
             child.close()
         self.machine.close()
 

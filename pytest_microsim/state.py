@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
 from microsim_vm.errors import MicrosimError, TemplateError
@@ -15,6 +15,7 @@ from microsim_vm.errors import MicrosimError, TemplateError
 from .options import Settings, read_settings
 
 if TYPE_CHECKING:
+    from microsim_vm.islands.island import Island
     from microsim_vm.templates.spec import Template
     from microsim_vm.world import WarmWorld
 
@@ -128,6 +129,8 @@ class ItemState:
         warm: The world itself, once it is warm.
         rollout: The rollout, once it is forked.
         pcap: Where its frames are to be written, once it has failed.
+        frames: Networks of it and its forks, and what was captured there, by what the files' names end with; held for
+            its last report.
     """
 
     world: str
@@ -139,6 +142,7 @@ class ItemState:
     warm: WarmWorld | None = field(default=None, repr=False)
     rollout: Rollout | None = field(default=None, repr=False)
     pcap: Path | None = None
+    frames: dict[str, tuple[Island, BinaryIO]] = field(default_factory=dict, repr=False)
 
 
 RUN = pytest.StashKey[Run]()

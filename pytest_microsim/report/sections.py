@@ -103,23 +103,23 @@ def network_lines(rollout: Rollout, env: Mapping[str, str]) -> Iterator[str]:
     machine, island = rollout.machine, rollout.machine.island
     if island is None:
         yield "network: none, a loopback and nothing else"
-    else:
-        plug = island.plugs[ALONE]
-        parts = [
-            f"network: {island.network.policy}",
-            f"subnet {island.subnet.network}",
-            f"{config.INTERFACE} {plug.address.ip} at {plug.interface}",
-        ]
-        if len(island.plugs) > 1:
-            parts.append("machines " + ", ".join(f"{name} {each.address.ip}" for name, each in island.plugs.items()))
-        if rollout.published:
-            places = (f"{port} at {host}:{ours}" for port, (host, ours) in rollout.published.items())
-            parts.append("published " + ", ".join(places))
-        refused = [] if island.refusals is None else island.refusals.lines()
-        if refused:
-            more = [f"{len(refused) - MOST_REFUSED} more"] if len(refused) > MOST_REFUSED else []
-            parts.append("refused " + ", ".join([*refused[:MOST_REFUSED], *more]))
-        yield "; ".join(parts)
+        return
+    plug = island.plugs[ALONE]
+    parts = [
+        f"network: {island.network.policy}",
+        f"subnet {island.subnet.network}",
+        f"{config.INTERFACE} {plug.address.ip} at {plug.interface}",
+    ]
+    if len(island.plugs) > 1:
+        parts.append("machines " + ", ".join(f"{name} {each.address.ip}" for name, each in island.plugs.items()))
+    if rollout.published:
+        places = (f"{port} at {host}:{ours}" for port, (host, ours) in rollout.published.items())
+        parts.append("published " + ", ".join(places))
+    refused = [] if island.refusals is None else island.refusals.lines()
+    if refused:
+        more = [f"{len(refused) - MOST_REFUSED} more"] if len(refused) > MOST_REFUSED else []
+        parts.append("refused " + ", ".join([*refused[:MOST_REFUSED], *more]))
+    yield "; ".join(parts)
     for name, value in middleware.environment(machine.scope, config.INTERFACE, env).items():
         yield f"{name}={shown(value.encode('utf-8', 'replace'))}"
 

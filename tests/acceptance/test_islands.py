@@ -112,8 +112,8 @@ def test_failed_rollouts_leave_their_frames_and_say_what_their_network_was(
         r"network: island; subnet (198\.18\.\d+\.\d+/30); eth0 198\.18\.\d+\.\d+ at ms\w{12}; published 8000 at 127\."
     )
     assert len(set(re.findall(line, text))) == 3
-    assert text.count("ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST") == 4
-    assert text.count("CYCLONEDDS_URI=<CycloneDDS><Domain Id='any'>") == 4
+    assert text.count("ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST") == 3  # where there is a network
+    assert text.count("CYCLONEDDS_URI=<CycloneDDS><Domain Id='any'>") == 3
     assert text.count("network: none, a loopback and nothing else") == 1
     assert "capture: none, there is no network to capture" in text
     assert f"--microsim-pcap {folder}" in next(line for line in result.outlines if line.startswith("replay: "))
@@ -124,6 +124,42 @@ def test_failed_rollouts_leave_their_frames_and_say_what_their_network_was(
     alone = {each.get("name"): each.get("value") for each in cases["test_alone"].iter("property")}
     assert alone["microsim_network"] == "none"
     assert "microsim_subnet" not in alone
+
+
+def test_frames_of_forks_and_of_a_rollout_that_fails_at_its_end_are_kept_too(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        f"""
+        import pytest
+
+{textwrap.indent(SEND, "        ")}
+        @pytest.fixture
+        def late(rollout):
+            yield
+            raise RuntimeError("too late")
+
+        def test_end(rollout, late):
+            send(rollout.machine, "the first speaks")
+
+        def test_forks(rollout):
+            for number, child in enumerate(rollout.fork(2)):
+                send(child.machine, f"child {{number}} speaks")
+            assert False
+
+        def test_good(rollout):
+            send(rollout.fork(1)[0].machine, "nobody asks")
+        """
+    )
+    result = run(ISLE, QEMU, "--microsim-pcap=frames")
+    result.assert_outcomes(passed=2, failed=1, errors=1)
+    folder = pytester.path / "frames"
+    (end,) = holding(folder, "the first speaks")
+    children = [holding(folder, f"child {number} speaks") for number in range(2)]
+    (forks,) = {*folder.iterdir()} - {end, *children[0], *children[1]}
+    assert children == [[forks.with_name(f"{forks.stem}-child{number}.pcap")] for number in (1, 2)]
+    assert f"capture: {end}" in result.outlines
+    assert f"capture: {forks}; of its forks {forks.stem}-child1.pcap and so on" in result.outlines
 
 
 def test_a_rollout_of_several_machines(pytester: pytest.Pytester, run: Run, workers: int) -> None:
@@ -214,14 +250,13 @@ def test_addresses_that_do_not_suffice_are_a_clear_error(pytester: pytest.Pytest
     result.stdout.fnmatch_lines(
         ["*an island of 2 machines needs a /29, and the pool is 10.213.77.0/30", "*next step: *--microsim-subnets*"]
     )
-    result = run(ISLE, QEMU, "--microsim-subnets=127.0.0.0/24")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*no subnet of 127.0.0.0/24 is left for islands: the host routes all of it"])
-    result = run(ISLE, QEMU, "--microsim-subnets=10.0.0.1/8")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --microsim-subnets: '10.0.0.1/8' is no range of addresses: * has host bits set"]
-    )
+    for subnets, error in (
+        ("127.0.0.0/24", "127.0.0.0/24 has no addresses that a machine can have"),
+        ("10.0.0.1/8", "'10.0.0.1/8' is no range of addresses: * has host bits set"),
+    ):
+        result = run(ISLE, QEMU, f"--microsim-subnets={subnets}")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"ERROR: --microsim-subnets: {error}"])
 
 
 @pytest.mark.usefixtures("run")  # which sets the cache

@@ -149,3 +149,9 @@ def test_an_engine_that_has_ended_has_no_bytes(runtime_folder: Path) -> None:
     plant(runtime_folder, record("198.18.0.0/30", "sim", "198.18.0.2", vmm=GONE, interface="lo"))
     (island,) = net.islands()
     assert [(each["sent_bytes"], each["received_bytes"]) for each in island["machines"]] == [(None, None)]
+
+
+def test_an_engine_in_the_hosts_namespace_has_none_of_the_hosts_bytes(runtime_folder: Path) -> None:
+    plant(runtime_folder, record("198.18.0.0/30", "sim", "198.18.0.2", vmm=owner.Process.current(), interface="lo"))
+    (island,) = net.islands()
+    assert [(each["sent_bytes"], each["received_bytes"]) for each in island["machines"]] == [(None, None)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,16 +10,16 @@ from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
-from microsim_vm.islands import namespaces
+from microsim_vm.islands import frames, namespaces
 from microsim_vm.islands.island import Island
 from microsim_vm.islands.policy import Network, pool_of
 from microsim_vm.machine import Machine
 from microsim_vm.templates.spec import ControllerLimits
 
-from pytest_microsim.report.captures import file_name, kept
+from pytest_microsim.report.captures import ended, file_name, kept
 from pytest_microsim.report.sections import LIMIT, network_lines, shown
 from pytest_microsim.rollout import Rollout
-from pytest_microsim.state import ItemState
+from pytest_microsim.state import ITEM, ItemState
 
 
 def rollout_on(island: Island | None) -> Rollout:
@@ -34,11 +35,12 @@ def island() -> Iterator[Island]:
         yield found
 
 
-def say(island: Island, data: bytes) -> None:
-    """Send a datagram to whom it reaches as a broadcast, without asking where it is."""
+def say(island: Island, data: bytes, times: int = 1) -> None:
+    """Send datagrams to whom they reach as broadcasts, without asking where it is."""
     with namespaces.socket_in(island.namespace, socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
-        sock.sendto(data, (str(island.subnet.network.broadcast_address), 9))
+        for _ in range(times):
+            sock.sendto(data, (str(island.subnet.network.broadcast_address), 9))
 
 
 def test_text_is_shown_as_it_is() -> None:
@@ -63,9 +65,15 @@ def test_output_at_the_limit_is_whole() -> None:
     assert shown(b"y" * LIMIT) == "y" * LIMIT
 
 
-def test_a_rollout_without_a_network_says_so_and_what_its_processes_are_told() -> None:
-    lines = list(network_lines(rollout_on(None), {"ROS_DOMAIN_ID": "7\x1b[31m", "ROS_DISTRO": "humble"}))
-    assert lines[:2] == ["network: none, a loopback and nothing else", "ROS_DOMAIN_ID=7\\x1b[31m"]
+def test_a_rollout_without_a_network_says_so_and_no_more() -> None:
+    assert list(network_lines(rollout_on(None), {"ROS_DOMAIN_ID": "7"})) == [
+        "network: none, a loopback and nothing else"
+    ]
+
+
+def test_a_rollout_with_one_says_what_its_processes_are_told(island: Island) -> None:
+    lines = list(network_lines(rollout_on(island), {"ROS_DOMAIN_ID": "7\x1b[31m", "ROS_DISTRO": "humble"}))
+    assert lines[1] == "ROS_DOMAIN_ID=7\\x1b[31m"
     assert "ROS_LOCALHOST_ONLY=1" in lines
     assert not any("\n" in line for line in lines)
 
@@ -118,24 +126,83 @@ def test_no_two_tests_have_one_captures_name() -> None:
     assert "seed-100" in file_name(ids[2])
 
 
-def test_the_last_frames_of_a_failed_rollout_are_kept(tmp_path: Path, island: Island) -> None:
-    frames, target = tmp_path / "frames", tmp_path / "kept.pcap"
-    target.write_bytes(b"of the run before")
+@pytest.fixture
+def item(request: pytest.FixtureRequest) -> Iterator[pytest.Item]:
+    """Return this test itself; what it is given of a rollout is gone when its own end is reported."""
+    node: pytest.Item = request.node
+    yield node
+    del node.stash[ITEM]
+
+
+def torn_down(item: pytest.Item) -> pytest.TestReport:
+    report = pytest.TestReport(item.nodeid, item.location, {}, "passed", None, "teardown")
+    ended(item, report)
+    return report
+
+
+def captured(island: Island, frames: Path) -> Rollout:
+    """Return a rollout whose network is captured; its end is that of its island and its file, as usual."""
+    rollout = rollout_on(island)
     island.capture(frames)
-    state = ItemState(world="w", seed=1, rollout=rollout_on(island))
+    rollout.machine.resources.callback(frames.unlink)
+    rollout.machine.resources.callback(island.close)
+    return rollout
+
+
+def test_the_last_frames_of_a_failed_rollout_and_of_its_forks_are_kept(
+    tmp_path: Path, island: Island, item: pytest.Item
+) -> None:
+    target = tmp_path / "kept.pcap"
+    target.write_bytes(b"of the run before")
+    rollout = captured(island, tmp_path / "frames")
+    state = item.stash[ITEM] = ItemState(world="w", seed=1, rollout=rollout)
+    networks = [island]
     with kept(state):
+        parent = rollout
+        for number in range(2):  # the second is a fork of the first
+            networks.append(Island(Network("island"), f"fork {number}", {"sim": "tap"}, pool=pool_of()))
+            parent.children.append(captured(networks[-1], tmp_path / f"frames of {number}"))
+            parent = parent.children[0]
         state.pcap = target  # as a failure sets it
-        say(island, b"the last words")
-        frames.unlink()
-        island.close()
-    data = target.read_bytes()
-    assert data[:4] == b"\xd4\xc3\xb2\xa1"
-    assert b"the last words" in data
+        for number, each in enumerate(networks):
+            say(each, b"the last words of %d" % number)
     assert list(tmp_path.iterdir()) == [target]
+    assert torn_down(item).sections == []
+    assert len(list(tmp_path.iterdir())) == 3
+    for number, name in enumerate(["kept", "kept-child1", "kept-child1-child1"]):
+        data = (tmp_path / f"{name}.pcap").read_bytes()
+        assert data[:4] == b"\xd4\xc3\xb2\xa1"
+        assert [each for each in range(3) if b"the last words of %d" % each in data] == [number]
 
 
-def test_nothing_is_kept_of_a_rollout_that_has_not_failed(tmp_path: Path, island: Island) -> None:
-    island.capture(tmp_path / "frames")
-    with kept(ItemState(world="w", seed=1, rollout=rollout_on(island))):
+def test_a_capture_that_cannot_be_written_is_said(tmp_path: Path, island: Island, item: pytest.Item) -> None:
+    state = item.stash[ITEM] = ItemState(world="w", seed=1, rollout=captured(island, tmp_path / "frames"))
+    with kept(state):
+        state.pcap = tmp_path / "none" / "kept.pcap"
+    said = f"capture: {state.pcap} could not be written: No such file or directory"
+    assert torn_down(item).sections == [("microsim teardown", said)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_frames_that_a_capture_lacks_are_said(
+    tmp_path: Path, island: Island, item: pytest.Item, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "BUFFER_BYTES", 1)  # room for one or two
+    state = item.stash[ITEM] = ItemState(world="w", seed=1, rollout=captured(island, tmp_path / "frames"))
+    with kept(state):
+        state.pcap = tmp_path / "kept.pcap"
+        say(island, bytes(1000), 2000)
+    ((where, text),) = torn_down(item).sections
+    assert where == "microsim teardown"
+    assert re.fullmatch(rf"capture: {re.escape(str(state.pcap))} lacks \d+ frames, which passed too fast", text)
+
+
+def test_nothing_is_kept_of_a_rollout_that_has_not_failed(tmp_path: Path, island: Island, item: pytest.Item) -> None:
+    state = item.stash[ITEM] = ItemState(world="w", seed=1, rollout=captured(island, tmp_path / "frames"))
+    with kept(state):
         say(island, b"words")
-    assert [path.name for path in tmp_path.iterdir()] == ["frames"]
+    ((_, held),) = state.frames.values()
+    assert torn_down(item).sections == []
+    assert held.closed
+    assert state.frames == {}
+    assert list(tmp_path.iterdir()) == []

@@ -178,6 +178,7 @@ class Agent:
         kernel.set_wall_clock(args["wall_ns"])
         kernel.add_entropy(frame.blobs[0])
         network.configure(args["network"], anew=True)
+        network.write_names(args["network"])
         return {}, []
 
     def _op_mount(self, frame: wire.Frame) -> Answer:
@@ -206,9 +207,11 @@ class Agent:
             kernel.add_entropy(frame.blobs[0])
         socket.sethostname(args["hostname"])
         network.configure(args["network"])
+        network.write_names(args["network"])
         self._env = config.environment(self._settings, args["seed"], args["scope"])
-        # The world's process has the environment of its start, when there was nobody but itself.
-        changed = {name: self._env[name] for name in middleware.NAMES if args["scope"] != middleware.LOOPBACK}
+        changed = {}
+        if args["scope"] != middleware.LOOPBACK:  # the world's process was started when there was nobody but itself
+            changed = middleware.environment(args["scope"], config.INTERFACE, self._settings.get("env", {}))
         request = {"seed": args["seed"], "reseed": args["reseed"], "env": changed}
         answer = self._world.ask("world.reseed", request).header
         if "error" in answer:

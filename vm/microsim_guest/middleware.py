@@ -46,6 +46,3 @@ def environment(scope: str, interface: str, env: Mapping[str, str]) -> Dict[str,
     if env.get("ROS_DISTRO") in OLD_RELEASES:
         found["ROS_LOCALHOST_ONLY"] = "1" if alone else "0"
     return {name: env.get(name, value) for name, value in found.items()}
-
-
-NAMES = tuple(environment(LOOPBACK, "", {}))

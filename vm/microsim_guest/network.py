@@ -1,7 +1,6 @@
-"""The guest's interface to its island: down until a fork is told who it is."""
+"""The guest's interface to its island, down until a fork is told who it is, and the names that it knows."""
 
 import fcntl
-import os
 import socket
 import struct
 from typing import Any, Dict, Optional
@@ -10,8 +9,9 @@ from microsim_guest import kernel
 
 SIOCGIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK, SIOCSIFHWADDR = 0x8913, 0x8916, 0x891C, 0x8924
 ARPHRD_ETHER = 1
-HOSTS = "/etc/hosts"
+HOSTS, RESOLVER = "/etc/hosts", "/etc/resolv.conf"
 OURS = "# this island"
+OWN_ADDRESS = "127.0.1.1"  # of the host's own name, as in Debian
 
 _current: Optional[Dict[str, Any]] = None
 
@@ -20,8 +20,7 @@ def configure(settings: Optional[Dict[str, Any]], anew: bool = False) -> None:
     """Give the interface its own hardware address, address and route, and bring it up; or nothing, without one.
 
     Args:
-        settings: ``interface``, ``mac``, ``address``, ``bits``, ``gateway`` (None where nothing is beyond it) and
-            ``names`` (addresses by name).
+        settings: ``interface``, ``mac``, ``address``, ``bits`` and ``gateway`` (None where nothing is beyond it).
         anew: Whoever is at the other end is another one than before: what is known of him is forgotten.
 
     Raises:
@@ -43,7 +42,39 @@ def configure(settings: Optional[Dict[str, Any]], anew: bool = False) -> None:
             _bring(sock, name, up=True)
             if settings["gateway"]:
                 kernel.add_route(sock, b"\0" * 4, b"\0" * 4, gateway=socket.inet_aton(settings["gateway"]))
-    _name(settings["names"])
+
+
+def write_names(settings: Optional[Dict[str, Any]]) -> None:
+    """Let this host's own name and those of its island be known here, in place of those of the island before.
+
+    Args:
+        settings: ``names`` (addresses by name), and ``gateway``, which is asked for all others where there is one: it
+            refuses at once, and the host gets to know of it.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    before = _read(HOSTS)
+    names = [(socket.gethostname(), OWN_ADDRESS), *(settings["names"].items() if settings else ())]
+    lines = [line for line in before.splitlines(True) if not line.rstrip().endswith(OURS)]
+    after = "".join([*lines, *("{} {} {}\n".format(address, name, OURS) for name, address in names)])
+    if after != before:
+        _write(HOSTS, after)
+    if settings and settings["gateway"] and (not _read(RESOLVER) or _read(RESOLVER).startswith(OURS)):
+        _write(RESOLVER, "{}\nnameserver {}\noptions timeout:1 attempts:1\n".format(OURS, settings["gateway"]))
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
 
 
 def prepare() -> None:
@@ -61,14 +92,3 @@ def _bring(sock: socket.socket, name: bytes, up: bool) -> None:
 
 def _address(name: bytes, address: bytes) -> bytes:
     return struct.pack("16sHH4s8x", name, socket.AF_INET, 0, address)
-
-
-def _name(names: Dict[str, str]) -> None:
-    """Name the machines of this island in the guest, in place of those of the island before."""
-    lines = []
-    if os.path.exists(HOSTS):
-        with open(HOSTS, encoding="utf-8") as file:
-            lines = [line for line in file if not line.rstrip().endswith(OURS)]
-    lines += ["{} {} {}\n".format(address, name, OURS) for name, address in names.items()]
-    with open(HOSTS, "w", encoding="utf-8") as file:
-        file.writelines(lines)

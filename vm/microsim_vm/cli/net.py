@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -89,7 +90,7 @@ def traffic(text: str, interface: str) -> Traffic | None:
 
     Args:
         text: The file.
-        interface: The link's end on the gateway's side. An engine in another namespace has the guest's end.
+        interface: The link's end on the gateway's side. An engine that is not there has the guest's end.
     """
     from microsim_guest import config
 
@@ -112,8 +113,11 @@ def _described(record: GuestRecord, island: IslandRecord) -> dict[str, Any]:
 
     seen = None
     if record.vmm is not None and record.vmm.alive():
+        engine = Path(f"/proc/{record.vmm.pid}")
         try:
-            seen = traffic(Path(f"/proc/{record.vmm.pid}/net/dev").read_text(), island.interface)
+            # In our own namespace it has no link of its guest's, and what is counted there is the host's.
+            if os.readlink(engine / "ns/net") != os.readlink("/proc/self/ns/net"):
+                seen = traffic((engine / "net/dev").read_text(), island.interface)
         except OSError:  # it has ended since
             seen = None
     return {
