@@ -14,10 +14,13 @@ from microsim_vm.errors import MicrosimError, SeedError
 from .errors import MarkerError, NoWorldError
 from .markers import mark_location, microsim_mark
 from .options import located
-from .seeds import check_seeds, seed_ids
+from .seeds import check_seeds, run_id, seed_ids, seed_of_test
 from .state import RUN, Run, SeedParam
 
 PARAMETER = "rollout"
+
+# pytest 8.4 and later can leave a parameter out of an id, so that the first run keeps the one that it always has.
+_UNNAMED = "" if hasattr(pytest, "HIDDEN_PARAM") else "run1"
 
 _CHOOSE = (
     "choose one with @pytest.mark.microsim(world=...) on the test, with --microsim-world on the command "
@@ -26,11 +29,19 @@ _CHOOSE = (
 
 
 def parametrize_seeds(metafunc: pytest.Metafunc) -> None:
-    """Run a test once per seed, if it has the ``seeds`` marker and uses ``rollout``."""
+    """Run a test that uses ``rollout`` once per seed, if it has the ``seeds`` marker, and each as often as is asked."""
     if PARAMETER not in metafunc.fixturenames:
         return
+    try:
+        runs = microsim_mark(metafunc.definition).repeat
+    except MarkerError:  # which is reported with the test's other mistakes
+        runs = 1
     owner, mark = next(metafunc.definition.iter_markers_with_node("seeds"), (None, None))
     if owner is None or mark is None:
+        if runs > 1:
+            params = [SeedParam(None, 1, run_id("", run) or _UNNAMED, run, runs) for run in range(1, runs + 1)]
+            ids: list[Any] = [param.id or pytest.HIDDEN_PARAM for param in params]
+            metafunc.parametrize(PARAMETER, params, indirect=True, ids=ids)
         return
     try:
         # A mistake in the marker is reported even where the command line replaces its seeds.
@@ -40,9 +51,46 @@ def parametrize_seeds(metafunc: pytest.Metafunc) -> None:
     seeds = list(metafunc.config.stash[RUN].settings.seeds or seeds)
     # The fixture's own scope, which is the function: a session-scoped parameter would make collection
     # quadratic and regroup the tests.
-    ids = seed_ids(seeds)
-    params = [SeedParam(seed, len(seeds), text) for seed, text in zip(seeds, ids, strict=True)]
-    metafunc.parametrize(PARAMETER, params, indirect=True, ids=ids)
+    params = [
+        SeedParam(seed, len(seeds), run_id(name, run), run, runs)
+        for seed, name in zip(seeds, seed_ids(seeds), strict=True)
+        for run in range(1, runs + 1)  # next to each other, so that what they leave for each other is soon gone
+    ]
+    metafunc.parametrize(PARAMETER, params, indirect=True, ids=[param.id for param in params])
+
+
+def param_of(item: pytest.Item) -> SeedParam | None:
+    """Return the hidden parameter of a test's rollout, or None where it has none."""
+    callspec = getattr(item, "callspec", None)
+    param = callspec.params.get(PARAMETER) if callspec else None
+    return param if isinstance(param, SeedParam) else None
+
+
+def other_parameters(item: pytest.Item) -> tuple[str, str]:
+    """Return what the id of a test with a hidden parameter says of its other parameters, before and after that one."""
+    param, text = param_of(item), str(getattr(item, "callspec").id)  # noqa: B009 (pytest's types do not know it)
+    assert param is not None
+    if not param.id:
+        return text, ""
+    # The hidden one is the innermost, so that the last occurrence of its name is it. Values and indices of the other
+    # parameters would not do: values may not cross from a worker, and pytest renumbers indices test by test.
+    before, _, after = text.rpartition(param.id)
+    return before.removesuffix("-"), after.removeprefix("-")
+
+
+def seed_of(item: pytest.Item) -> int:
+    """Return the seed of a test's rollout: its own, or one from the test's id, the same for all runs of the test."""
+    param = param_of(item)
+    if param is None:
+        return seed_of_test(item.nodeid)
+    if param.seed is not None:
+        return param.seed
+    if not param.id:
+        return seed_of_test(item.nodeid)
+    before, _, after = item.nodeid.rpartition(param.id)
+    if before.endswith("-"):
+        return seed_of_test(before[:-1] + after)
+    return seed_of_test(before + after[1:] if after.startswith("-") else before[:-1] + after[1:])  # or all of [...]
 
 
 def problems_of(item: pytest.Item) -> Iterator[str]:
@@ -59,6 +107,13 @@ def problems_of(item: pytest.Item) -> Iterator[str]:
     except MarkerError as error:
         yield str(error)
         return
+    param = param_of(item)
+    if PARAMETER in names and mark.repeat != (param.runs if param else 1):
+        owner = next(owner for owner, mark in item.iter_markers_with_node("microsim") if "repeat" in mark.kwargs)
+        yield (
+            f"{mark_location(owner, 'microsim')}: @pytest.mark.microsim: repeat is too late in the marks of one "
+            "parameter; write it on the test, its class or its module"
+        )
     marked = located(mark.world, item.path.parent) if mark.world else None
     if PARAMETER in names:
         yield from _template_problem(run, item, marked)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from microsim_vm.errors import MicrosimError
 
-from .collection import next_world, session_world, world_of
+from .collection import next_world, param_of, seed_of, session_world, world_of
+from .environment import environment_of
 from .markers import microsim_mark
 from .report import captures
-from .seeds import seed_of_test
-from .state import ITEM, RUN, ItemState, SeedParam
+from .state import ITEM, RUN, ItemState
 from .worlds import WorldPool
 
 if TYPE_CHECKING:
@@ -53,16 +53,16 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
 
     _refuse_when_stopping(request)
     item: pytest.Item = request.node
-    param = getattr(request, "param", None)
-    seed = param.seed if isinstance(param, SeedParam) else seed_of_test(item.nodeid)
+    seed = seed_of(item)
     with _plain_failure():
         mark = microsim_mark(item)
         name = world_of(item)
-        state = item.stash[ITEM] = ItemState(world=name, seed=seed)
+        state = item.stash[ITEM] = ItemState(world=name, seed=seed, param=param_of(item))
         world = _microsim_worlds.get(name)
         state.world, state.warm = world.template.name, world
         state.digest, state.snapshot, state.env = world.digest, world.snapshot.key, world.template.env
         state.others = {machine: other.template.name for machine, other in world.others.items()}
+        state.environment = environment_of(world, seed)
         machine = world.fork(seed, reseed=mark.reseed)
     state.rollout = Rollout(
         machine,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from .errors import MarkerError
-from .options import VARIANCE
+from .options import REPEAT, VARIANCE
 from .state import RUN
 
 
@@ -33,6 +33,7 @@ class MicrosimMark:
         min_effective_seeds: The group fails if it amounts to fewer independent episodes.
         strict: A group that holds nothing to tell copies by fails.
         unchecked: Names of metrics and recorded numbers that no gate looks at.
+        repeat: How often each seed is run, to see whether it gives the same each time.
     """
 
     world: str | None = None
@@ -44,24 +45,26 @@ class MicrosimMark:
     min_effective_seeds: int | None = None
     strict: bool = False
     unchecked: tuple[str, ...] | list[str] | set[str] | frozenset[str] = ()
+    repeat: int = 1
 
 
 REGISTERED = (
     "seeds(seeds): run the test once per seed, each in a microVM of its own. seeds is a range, list, tuple "
     "or one-dimensional integer array of distinct ints >= 0; the test must use the rollout fixture.",
     'microsim(world=None, reseed=True, variance="fail", deterministic=False, max_steps=1000, support=None, '
-    "min_effective_seeds=None, strict=False, unchecked=()): world "
+    "min_effective_seeds=None, strict=False, unchecked=(), repeat=1): world "
     'overrides --microsim-world for this test; variance is "fail", "warn" or "off" and says what a '
     "group of copied episodes amounts to; deterministic=True says that copies are right; reseed=False shows "
     "what happens without reseeding; max_steps is the default of rollout.run; support is the number of different "
     "episodes of a world that has only few; min_effective_seeds is the number of independent episodes that the "
     "group must amount to; strict=True fails a group that holds nothing to tell copies by; unchecked lists metrics "
-    "and recorded numbers that no gate looks at.",
+    "and recorded numbers that no gate looks at; repeat is how often each seed is run, 1 to 10 times, and fails where "
+    "a further run gives another episode than the first.",
 )
 
 
 def microsim_mark(node: pytest.Item) -> MicrosimMark:
-    """Merge all ``microsim`` markers of a test with the ini settings; the closest one wins, key by key.
+    """Merge all ``microsim`` markers of a test with the run's settings; the closest one wins, key by key.
 
     Raises:
         MarkerError: For positional arguments, unknown names, values that a name cannot have, and two that
@@ -76,8 +79,8 @@ def microsim_mark(node: pytest.Item) -> MicrosimMark:
         values.update(mark.kwargs)
         wrote.update(dict.fromkeys(mark.kwargs, owner))
     settings = node.config.stash[RUN].settings
-    by_ini = {name: getattr(settings, name) for name in ("variance", "min_effective_seeds", "strict")}
-    merged = MicrosimMark(**by_ini | values)
+    by_settings = {name: getattr(settings, name) for name in ("variance", "min_effective_seeds", "strict", "repeat")}
+    merged = MicrosimMark(**by_settings | values)
     for demand, contradicted in _CONTRADICTIONS.items():
         # A demand of the ini file's is for those tests that do not say otherwise.
         if values.get(demand) and getattr(merged, contradicted[0]) == contradicted[1]:
@@ -119,6 +122,8 @@ def _problem(mark: pytest.Mark) -> str:
         unset = number is None and name != "max_steps"
         if not unset and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
             return f"{name} is a number of {what}, at least 1, not {number!r}"
+    if isinstance(given.repeat, bool) or given.repeat not in REPEAT:
+        return f"repeat is a number of runs from 1 to {REPEAT[-1]}, not {given.repeat!r}"
     listed = given.unchecked
     if not isinstance(listed, tuple | list | set | frozenset) or not all(
         name and isinstance(name, str) for name in listed

@@ -23,6 +23,7 @@ ENGINES = ("auto", "qemu", "gvisor")
 ACCELS = ("auto", "kvm", "tcg")
 ISOLATIONS = ("hardware", "sandbox", "emulated")
 KEEP = ("failed",)
+REPEAT = range(1, 11)
 VARIANCE = ("fail", "warn", "off")
 
 
@@ -51,6 +52,13 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="SEEDS",
         help="run these seeds in place of those of the seeds marker: a range 0:8 or 0:64:8 (the end is not "
         "included), or a list 1,7,9",
+    )
+    group.addoption(
+        "--microsim-repeat",
+        type=_repeat,
+        metavar="N",
+        help="run each seed N times (2 to 10), each time in a fork of its own, and fail where one gives another "
+        "episode than the first, bit by bit; @pytest.mark.microsim(repeat=...) wins over this",
     )
     group.addoption("--microsim-engine", choices=ENGINES, help="the program that runs the guests (default: auto)")
     group.addoption(
@@ -128,6 +136,7 @@ class Settings:
         subnets: The range for rollouts' networks, or "" where neither flag nor ini setting says one.
         pcap: Where the captures of failed rollouts go, or None if nothing is captured.
         keep: Whether failed rollouts are kept.
+        repeat: How often each seed is run, where the marker does not say.
         variance, min_effective_seeds, strict: What the marker ``microsim`` says of these where it says nothing.
         replay_flags: The flags of the command line that a replay of one rollout needs too.
     """
@@ -144,6 +153,7 @@ class Settings:
     subnets: str
     pcap: Path | None
     keep: bool
+    repeat: int
     variance: str
     min_effective_seeds: int | None
     strict: bool
@@ -205,6 +215,7 @@ def read_settings(config: pytest.Config) -> Settings:
         subnets=_subnets(config),
         pcap=Path(option.microsim_pcap) if option.microsim_pcap else None,
         keep=option.microsim_keep is not None,
+        repeat=option.microsim_repeat or 1,
         variance=variance,
         min_effective_seeds=_ini_min_effective_seeds(config),
         strict=strict,
@@ -279,7 +290,8 @@ def _ini_directory(config: pytest.Config) -> Path:
 def _replay_flags(option: argparse.Namespace) -> tuple[str, ...]:
     """Repeat the flags that were given, quoted for a shell, so that a replay means the same run."""
     flags: list[str] = []
-    for name in ("world", "templates", "seeds", "engine", "accel", "isolation", "cache_dir", "subnets", "pcap"):
+    names = ("world", "templates", "seeds", "repeat", "engine", "accel", "isolation", "cache_dir", "subnets", "pcap")
+    for name in names:
         value = getattr(option, f"microsim_{name}")
         for single in value if isinstance(value, list) else [value]:
             if single is not None:
@@ -290,6 +302,13 @@ def _replay_flags(option: argparse.Namespace) -> tuple[str, ...]:
 def _absolute(text: str) -> str:
     # A relative directory of the command line means the shell's, also in a worker started elsewhere.
     return str(Path(text).expanduser().absolute())
+
+
+def _repeat(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number == 1 or number not in REPEAT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs from 2 to {REPEAT[-1]}")
+    return number
 
 
 def _seeds_text(text: str) -> str:

@@ -16,7 +16,7 @@ from .report.payload import ATTRIBUTE, attach_properties, payload_of
 from .report.sections import add_section
 from .report.terminal import write_summary
 from .report.verdicts import Verdicts
-from .state import RUN, Run
+from .state import REPEATS, RUN, Run
 
 __all__ = ["_microsim_worlds", "rollout", "warm_world"]
 
@@ -33,8 +33,14 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in REGISTERED:
         config.addinivalue_line("markers", line)
     config.stash[RUN] = Run(config)
-    if not hasattr(config, "workerinput"):
+    if config.stash[RUN].controls:
         config.pluginmanager.register(Verdicts(config), _VERDICTS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist where the runs of one seed find each other."""
+    node.workerinput[REPEATS] = node.config.stash[RUN].repeats.address
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -85,7 +91,7 @@ def pytest_runtest_makereport(
     report = yield
     if call.when != "teardown":
         # The set-up's report makes the group known even if the call never ends; the call's replaces it.
-        payload = payload_of(item)
+        payload = payload_of(item, ended=call.when == "call")
         if payload is not None:
             setattr(report, ATTRIBUTE, payload)
         add_section(item, report)

@@ -108,6 +108,16 @@ def seed_ids(seeds: Sequence[int]) -> list[str]:
     return [f"seed-{seed:0{width}d}" for seed in seeds]
 
 
+def run_id(name: str, run: int) -> str:
+    """Name one run of a seed, or of a test without seeds, that is run several times.
+
+    Args:
+        name: What the first run is called; empty for a test without seeds.
+        run: Which run, from 1.
+    """
+    return name if run == 1 else f"{name}-run{run}".lstrip("-")
+
+
 def seed_of_test(test_id: str) -> int:
     """Return the seed of a test without the marker: the same in every run and on every machine.
 

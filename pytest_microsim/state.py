@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
 from microsim_vm.errors import MicrosimError, TemplateError
@@ -19,23 +19,32 @@ if TYPE_CHECKING:
     from microsim_vm.templates.spec import Template
     from microsim_vm.world import WarmWorld
 
+    from .repeats import Repeats
     from .rollout import Rollout
     from .worlds import WorldPool
 
 
+REPEATS = "microsim_repeats"
+"""The name under which workers are told of :attr:`Run.repeats`."""
+
+
 @dataclass(frozen=True)
 class SeedParam:
-    """The hidden parameter of a rollout: one seed of a group.
+    """The hidden parameter of a rollout: one seed of a group, or one of several runs of it.
 
     Attributes:
-        seed: The seed.
+        seed: The seed; None for that of a test without the marker, which comes from its id.
         group_size: How many seeds the group has.
-        id: What the seed is called in the test's id.
+        id: What the seed, and the run, is called in the test's id; empty where nothing is.
+        run: Which run of the seed it is, from 1.
+        runs: How often each seed is run.
     """
 
-    seed: int
+    seed: int | None
     group_size: int
     id: str
+    run: int = 1
+    runs: int = 1
 
 
 class Run:
@@ -48,12 +57,15 @@ class Run:
         stderr: A duplicate of the real stderr, which capturing does not touch, or None if there is none.
         pool: The warm worlds of this process, once a fixture has asked for one.
         nextitem: The test that will run after the present one, as far as it is known.
+        controls: This process controls the session: it is no worker of another one.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.settings: Settings = read_settings(config)
         self.session_id = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
+        self.controls = not hasattr(config, "workerinput")
+        self._repeats: Repeats | None = None
         self.pool: WorldPool | None = None
         self.nextitem: pytest.Item | None = None
         self._templates: dict[str, Template | MicrosimError] = {}
@@ -62,6 +74,16 @@ class Run:
             self.stderr: int | None = os.dup(2)
         except OSError:
             self.stderr = None
+
+    @property
+    def repeats(self) -> Repeats:
+        """Where the runs of one seed leave their trajectories for each other; shared by all workers of one run."""
+        if self._repeats is None:
+            from .repeats import Repeats
+
+            given = getattr(self.config, "workerinput", {}).get(REPEATS)
+            self._repeats = Repeats.at(given) if given else Repeats.of_session(self.settings.cache_dir)
+        return self._repeats
 
     def template(self, name: str) -> Template:
         """Find and read a world's template; nothing is built or started.
@@ -99,7 +121,9 @@ class Run:
             os.write(self.stderr, text.encode("utf-8", "replace"))
 
     def close(self) -> None:
-        """Give the duplicate of stderr back."""
+        """Give back the duplicate of stderr, and remove what the runs of this session have left for each other."""
+        if self.controls and self._repeats is not None:
+            self._repeats.close()
         if self.stderr is not None:
             os.close(self.stderr)
             self.stderr = None
@@ -122,6 +146,8 @@ class ItemState:
     Attributes:
         world: The world's name.
         seed: The rollout's seed.
+        param: Its hidden parameter, if it has one.
+        environment: What it ran in, once its world is warm.
         digest: The image digest of the world, once it is warm.
         snapshot: The key of the snapshot that was forked, once it is warm.
         env: What the world's template sets in every process.
@@ -135,6 +161,8 @@ class ItemState:
 
     world: str
     seed: int
+    param: SeedParam | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
     snapshot: str = ""
     env: Mapping[str, str] = field(default_factory=dict)

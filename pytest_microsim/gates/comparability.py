@@ -67,6 +67,11 @@ def compare(first: Mapping[str, object], second: Mapping[str, object]) -> Compar
     return Comparability(tuple(lines), tuple(knobs))
 
 
+def unpinned(environment: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the names of the knobs that were left to chance."""
+    return tuple(sorted(name for name, value in _flat(environment) if value is None))
+
+
 def _flat(knobs: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, value in knobs.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The determinism gate: a seed that is run twice gives the same, bit by bit.
+"""The determinism gate: a seed that is run again gives the same, bit by bit.
 
 No tolerance: floating point is deterministic, and what is only close has another cause than rounding: another order
 of summing (threads), other instructions (another processor or version), or randomness and time that do not come from
@@ -7,6 +7,9 @@ the seed.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from .verdicts import Group, Outcome, Repeat, Verdict, listed
 
 GATE = "determinism"
@@ -14,38 +17,50 @@ _MOST_SHOWN = 4
 
 
 def judge_repeats(group: Group) -> Verdict:
-    """Judge all seeds of one group that were run twice.
+    """Judge all seeds of one group that were run more than once.
+
+    A difference fails whatever else is missing: nothing that a further run could give would undo it.
 
     Returns:
-        FAILED if any gave another episode the second time, PASSED if each gave the same; NOT_ASSESSED where that
-        cannot be said: a run finished no episode, or the two are not comparable.
+        FAILED if any gave another episode than the first time, PASSED if each gave the same each time; NOT_ASSESSED
+        where that cannot be said: a run is missing or finished no episode, or two are not comparable.
 
     Raises:
-        ValueError: No seed was run twice.
+        ValueError: No seed was to be run twice.
     """
-    if not group.repeats:
+    if not group.repeats and group.runs == 1:
         raise ValueError(f"no seed of {group.name} was run twice")
-    n = len(group.repeats)
+    n = _seeds(group.repeats)
     differ = [repeat for repeat in group.repeats if _differs(repeat)]
-    comparable = [repeat for repeat in group.repeats if _why_not(repeat) == ""]
     if differ:
-        more = listed([repeat.seed for repeat in differ[_MOST_SHOWN:]])
+        more = list(dict.fromkeys(repeat.seed for repeat in differ[_MOST_SHOWN:]))
         return Verdict(
             GATE,
             group.name,
             Outcome.FAILED,
-            f"{len(differ)} of {n} repeated seeds of {group.name} gave another episode the second time: "
+            f"{_seeds(differ)} of {n} repeated seeds of {group.name} gave another episode when they were run again: "
             + "; ".join(map(_told, differ[:_MOST_SHOWN]))
-            + (f"; and seeds {more}" if more else ""),
+            + (f"; and seeds {listed(more)}" if more else ""),
             n=n,
-            cause=_cause(differ),
+            cause=_cause(differ) + _left_to_chance(differ),
             next_step="start at the named field: what does the world compute it from at that step?",
         )
-    if len(comparable) < n:
-        why = next(repeat for repeat in group.repeats if _why_not(repeat))
-        message = f"{n - len(comparable)} of {n} repeated seeds cannot be compared; seed {why.seed}: {_why_not(why)}"
-        return Verdict(GATE, group.name, Outcome.NOT_ASSESSED, message, n=n)
-    return Verdict(GATE, group.name, Outcome.PASSED, f"{n} seeds run twice, each time the same", n=n)
+    times = "twice" if group.runs <= 2 else f"{group.runs} times"
+    message = f"{n} seeds run {times}, each time the same"
+    outcome = Outcome.PASSED
+    if len(group.repeats) < group.expected * (group.runs - 1):
+        counts = Counter(repeat.seed for repeat in group.repeats)
+        whole = sum(count == group.runs - 1 for count in counts.values())
+        message = f"{whole} of {group.expected} seeds ran {times}"
+        outcome = Outcome.NOT_ASSESSED
+    elif apart := [repeat for repeat in group.repeats if _why_not(repeat)]:
+        message = f"{_seeds(apart)} of {n} repeated seeds cannot be compared; {_which(apart[0])}: {_why_not(apart[0])}"
+        outcome = Outcome.NOT_ASSESSED
+    return Verdict(GATE, group.name, outcome, message, n=n)
+
+
+def _seeds(repeats: Iterable[Repeat]) -> int:
+    return len({repeat.seed for repeat in repeats})
 
 
 def _differs(repeat: Repeat) -> bool:
@@ -60,8 +75,17 @@ def _why_not(repeat: Repeat) -> str:
 
 def _told(repeat: Repeat) -> str:
     if repeat.difference is None:
-        return f"seed {repeat.seed}: the fingerprints differ, and no trajectory was kept to say where"
-    return f"seed {repeat.seed}: {repeat.difference.text}"
+        return f"{_which(repeat)}: the fingerprints differ, and no trajectory was kept to say where"
+    return f"{_which(repeat)}: {repeat.difference.text}"
+
+
+def _which(repeat: Repeat) -> str:
+    return f"seed {repeat.seed}" if repeat.run == 2 else f"seed {repeat.seed} (run {repeat.run})"
+
+
+def _left_to_chance(differ: list[Repeat]) -> str:
+    names = sorted({name for repeat in differ for name in repeat.unpinned})
+    return f"; not pinned: {', '.join(names)}" if names else ""
 
 
 def _cause(differ: list[Repeat]) -> str:

@@ -56,12 +56,17 @@ class Repeat:
         difference: Where they first differ, if both left trajectories and those differ.
         incomparable: Why the two are not to be compared, as
             :attr:`~pytest_microsim.gates.comparability.Comparability.differences` says it; empty if they are.
+        run: Which run it was that is compared with the first, from 2.
+        unpinned: Knobs that were left to chance in the first run, as
+            :func:`~pytest_microsim.gates.comparability.unpinned` lists them.
     """
 
     seed: int
     fingerprints: tuple[str | None, str | None]
     difference: Difference | None = None
     incomparable: tuple[str, ...] = ()
+    run: int = 2
+    unpinned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,9 @@ class Group:
         support: How many different episodes the world has, 1 or more, where they are few; None where they are not.
         min_effective_seeds: The group fails below so many independent episodes; None for no such demand.
         strict: What is inconclusive fails.
-        repeats: Seeds that were run twice.
+        over_seeds: False for a test that is run for one seed of its own, and has nothing to compare between seeds.
+        runs: How often each seed was to be run.
+        repeats: Seeds that were run again, once per further run.
     """
 
     name: str
@@ -90,6 +97,8 @@ class Group:
     support: int | None = None
     min_effective_seeds: int | None = None
     strict: bool = False
+    over_seeds: bool = True
+    runs: int = 1
     repeats: tuple[Repeat, ...] = ()
 
 

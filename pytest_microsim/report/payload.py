@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..collection import PARAMETER
+from ..collection import PARAMETER, other_parameters
+from ..environment import as_text, digest_of
 from ..markers import microsim_mark
-from ..state import ITEM, RUN, ItemState, SeedParam
+from ..state import ITEM, RUN, ItemState, Run
 from .samples import sample_facts
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ def attach_properties(item: pytest.Item) -> None:
     properties: dict[str, Any] = {"microsim_seed": state.seed, "microsim_world": state.world}
     if state.snapshot:
         properties["microsim_snapshot"] = state.snapshot
+    if state.param is not None and state.param.runs > 1:
+        properties["microsim_run"] = state.param.run
+    if state.environment:
+        properties["microsim_environment"] = digest_of(state.environment)
+        properties["microsim_knobs"] = as_text(state.environment)
     if state.rollout is not None:
         island = state.rollout.machine.island
         properties["microsim_network"] = "none" if island is None else island.network.policy
@@ -41,8 +47,13 @@ def attach_properties(item: pytest.Item) -> None:
     item.user_properties[:] = [*kept, *properties.items()]
 
 
-def payload_of(item: pytest.Item) -> dict[str, Any] | None:
-    """Return what the judging process needs to know of one test, or None if it used no world."""
+def payload_of(item: pytest.Item, *, ended: bool) -> dict[str, Any] | None:
+    """Return what the judging process needs to know of one test, or None if it used no world.
+
+    Args:
+        item: The test.
+        ended: Its call has ended. A run of several is then compared with those that have ended before it.
+    """
     run = item.config.stash[RUN]
     names = getattr(item, "fixturenames", ())
     if run.pool is None or not {PARAMETER, "warm_world"} & set(names):
@@ -51,15 +62,16 @@ def payload_of(item: pytest.Item) -> dict[str, Any] | None:
     state = item.stash.get(ITEM, None)
     if state is not None:
         payload["rollout"] = _rollout(state)
-        payload["group"] = _group(item)
+        payload["group"] = _group(item, state)
         if payload["group"] is not None:
             worker = getattr(item.config, "workerinput", {}).get("workerid", "")
             payload["sample"] = sample_facts(state, worker=worker, unchecked=microsim_mark(item).unchecked)
+            payload["repeat"] = _repeat(run, payload["group"]["key"], state, ended=ended)
     return payload
 
 
 def _rollout(state: ItemState) -> dict[str, Any]:
-    facts: dict[str, Any] = {"world": state.world}
+    facts: dict[str, Any] = {"world": state.world, "environment": dict(state.environment)}
     if state.rollout is not None:
         facts["timings"] = _timings(state.rollout)
         facts["findings"] = list(state.rollout.machine.findings)
@@ -76,16 +88,21 @@ def _timings(rollout: Rollout) -> dict[str, float]:
     return {phase: rollout.machine.timings[phase] for phase in PHASES if phase in rollout.machine.timings}
 
 
-def _group(item: pytest.Item) -> dict[str, Any] | None:
+def _repeat(run: Run, key: str, state: ItemState, *, ended: bool) -> dict[str, Any]:
+    """Say which run of its seed a rollout was, and in what it differs from others that have ended."""
+    assert state.param is not None
+    differences: list[dict[str, Any]] = []
+    if ended and state.param.runs > 1 and state.rollout is not None:
+        name = f"{key}\0{state.seed}"
+        differences = run.repeats.leave(name, state.param.run, state.param.runs, state.rollout)
+    return {"run": state.param.run, "differences": differences}
+
+
+def _group(item: pytest.Item, state: ItemState) -> dict[str, Any] | None:
     """Describe the group of seeds that a test belongs to, from what it is made of and never from its node id."""
-    callspec = getattr(item, "callspec", None)
-    param = callspec.params.get(PARAMETER) if callspec else None
-    if callspec is None or not isinstance(param, SeedParam):
+    if state.param is None:
         return None
-    # Seeds are the innermost parameter, so that the last occurrence of the seed's name is the seed. Values and
-    # indices of the other parameters would not do: values may not cross from a worker, and pytest renumbers
-    # indices test by test.
-    before, _, after = callspec.id.rpartition(param.id)
+    before, after = other_parameters(item)
     function = getattr(item, "originalname", None) or item.name
     path = item.location[0]
     chain = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
@@ -93,8 +110,10 @@ def _group(item: pytest.Item) -> dict[str, Any] | None:
     return {
         "key": "\0".join([path, *chain, function, before, after]),
         "test": "::".join([path, *chain, function]),
-        "parameters": "-".join(part.strip("-") for part in (before, after) if part),
+        "parameters": "-".join(part for part in (before, after) if part),
         "location": [path, item.location[1], ".".join([*chain, function])],
-        "expected": param.group_size,
+        "expected": state.param.group_size,
+        "over_seeds": state.param.seed is not None,
+        "runs": state.param.runs,
         "demands": {name: getattr(mark, name) for name in _DEMANDS},
     }

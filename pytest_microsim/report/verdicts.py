@@ -14,6 +14,7 @@ import pytest
 from ..gates.judge import judge
 from ..gates.verdicts import Group, Verdict
 from .payload import ATTRIBUTE
+from .repetitions import repeats_of
 from .samples import sample_of
 
 _LONGEST_LABEL = 120
@@ -79,7 +80,8 @@ class Verdicts:
         group = payload["group"]
         if group is not None:
             self._groups[group["key"]] = group
-            self._members.setdefault(group["key"], {})[report.nodeid] = payload["sample"]
+            member = {"sample": payload["sample"], "environment": rollout["environment"], **payload["repeat"]}
+            self._members.setdefault(group["key"], {})[report.nodeid] = member
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Any:
@@ -100,9 +102,18 @@ class Verdicts:
     def _judge(self) -> None:
         for key, facts in self._groups.items():
             members = self._members[key]
-            samples = {sample["seed"]: sample_of(sample) for sample in members.values()}
+            firsts = [member["sample"] for member in members.values() if member["run"] == 1]
+            samples = {sample["seed"]: sample_of(sample) for sample in firsts}
             name = facts["test"] + (f"[{facts['parameters']}]" if facts["parameters"] else "")
-            group = Group(name=name, expected=facts["expected"], samples=tuple(samples.values()), **facts["demands"])
+            group = Group(
+                name=name,
+                expected=facts["expected"],
+                samples=tuple(samples.values()),
+                over_seeds=facts["over_seeds"],
+                runs=facts["runs"],
+                repeats=repeats_of(list(members.values())),
+                **facts["demands"],
+            )
             verdicts = judge(group)
             self.judged.append(verdicts)
             labels: set[str] = set()

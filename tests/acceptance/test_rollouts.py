@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,8 @@ def test_properties_header_and_summary(pytester: pytest.Pytester, run: Run, work
         assert properties.pop("microsim_world") == "cartpole"
         assert properties.pop("microsim_network") == "none"
         assert properties.pop("microsim_snapshot")
+        assert len(properties.pop("microsim_environment")) == 16
+        assert json.loads(properties.pop("microsim_knobs"))["threads"]["OMP_NUM_THREADS"] == "1"
         assert properties.pop("microsim_record_score") == "0.5"
         assert all(float(properties.pop(f"microsim_{phase}_ms")) > 0 for phase in ("fork", "exec", "episode"))
         assert properties == {}

@@ -33,9 +33,11 @@ CONFTEST = """
                       "scalars": {}}
             report.microsim = {
                 "worlds": {},
-                "rollout": {"world": "w"},
+                "rollout": {"world": "w", "environment": facts.pop("environment", {"wall_clock": None})},
                 "group": {"key": name, "test": f"{path}::{name}", "parameters": "", "location": [path, line, name],
-                          "expected": expected, "demands": demands},
+                          "expected": expected, "demands": demands, "over_seeds": True,
+                          "runs": facts.pop("runs", 1)},
+                "repeat": {"run": facts.pop("run", 1), "differences": facts.pop("differences", [])},
                 "sample": common | facts,
             }
         return report
@@ -254,3 +256,54 @@ def test_a_run_that_is_cut_short_is_judged_once_and_assesses_nothing(
         result = run(pytester, *workers, *arguments)
         assert groups(result) == "groups of seeds: 1 not assessed", arguments
         assert "T2-fingerprint" not in result.stdout.str()
+
+
+def test_a_seed_that_is_run_again_is_judged_once_and_counts_once(
+    pytester: pytest.Pytester, workers: Sequence[str]
+) -> None:
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(
+        test_twice="""
+        import pytest
+
+        def twice(test):
+            return pytest.mark.parametrize("seed", range(4))(pytest.mark.parametrize("run", [1, 2])(test))
+
+        @twice
+        def test_same(seed, run, says):
+            says(4, run=run, runs=2, fingerprint=str(seed))
+
+        @twice
+        def test_copies_beside(seed, run, says):
+            says(4, run=run, runs=2, fingerprint="same", demands={"deterministic": True})
+
+        @twice
+        def test_other(seed, run, says):
+            names = [str(seed), f"{seed}x" if seed == 2 else str(seed)]
+            found = {"text": "the first difference is at step 9, state[9]: 1.0 and 1.5", "episode": 0, "step": 9,
+                     "column": "state", "index": (), "values": ("1.0", "1.5"), "distance": 2**51}
+            told = [{"run": 2, "fingerprints": names, "difference": found}] if (seed, run) == (2, 2) else []
+            says(4, run=run, runs=2, fingerprint=names[run - 1], differences=told)
+
+        @twice
+        def test_partly(seed, run, says):
+            if (seed, run) != (3, 2):
+                says(4, run=run, runs=2, fingerprint=str(seed))
+
+        @twice
+        def test_elsewhere(seed, run, says):
+            says(4, run=run, runs=2, fingerprint=str(seed), environment={"cpu": str(run)})
+        """
+    )
+    result = run(pytester, *workers, "--tb=short")
+    result.assert_outcomes(passed=40, failed=1)
+    assert failures(result) == {"test_other[determinism]"}
+    assert groups(result) == "groups of seeds: 2 passed, 1 failed, 2 not assessed"
+    text = result.stdout.str()
+    assert "1 of 4 repeated seeds of test_twice.py::test_other gave another episode when they were run again" in text
+    assert "seed 2: the first difference is at step 9, state[9]: 1.0 and 1.5" in text
+    assert "; not pinned: wall_clock" in text
+    assert "not assessed: test_twice.py::test_partly: 3 of 4 seeds ran twice" in text
+    assert "test_elsewhere: 4 of 4 repeated seeds cannot be compared; seed 0: cpu is '1' in one and '2'" in text
+    again = run(pytester, *workers, "--lf")
+    again.assert_outcomes(passed=8, failed=1)

@@ -6,8 +6,10 @@ import math
 
 import pytest
 from hosting import Warmed
-from microsim_vm.episode import EpisodeRecord
+from microsim_vm.episode import Column, EpisodeRecord
 from microsim_vm.world import WarmWorld
+
+from pytest_microsim.gates import differences
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -97,3 +99,30 @@ def test_restoring_positions_and_velocities_alone_is_caught_at_its_first_step(
     found = first_difference(episode, replay, start)
     assert found is not None, "the warm start made no difference: the boxes are not in contact"
     assert found[0] == 0
+
+
+def test_the_gate_names_the_step_and_field_at_which_a_partial_restore_differs(
+    boxes: WarmWorld, episode: EpisodeRecord
+) -> None:
+    replay = play(boxes, [*ACTIONS[:REWIND_AT], REWIND, *ACTIONS])
+    restored = {
+        name: rows_of(column, REWIND_AT + 1, len(episode.columns[name])) for name, column in replay.columns.items()
+    }
+    found = differences.first_difference([episode.columns], [restored])
+    assert found is not None
+    assert (found.step, found.column) == (0, "state"), "the solver's warm start is part of it"
+    # What a controller sees is the same then: it differs a step later, by what only a comparison of bits shows.
+    seen = [{"observation": columns["observation"]} for columns in (episode.columns, restored)]
+    later = differences.first_difference([seen[0]], [seen[1]])
+    assert later is not None
+    assert (later.step, later.column) == (1, "observation")
+    assert later.distance is not None
+    assert later.distance > 0
+    values = [float(value) for value in later.values]
+    assert math.isclose(*values, rel_tol=1e-6, abs_tol=1e-9)
+    assert f"{later.distance} ULP apart" in later.text
+
+
+def rows_of(column: Column, start: int, count: int) -> Column:
+    data = b"".join(column.row_bytes(row) for row in range(start, start + count))
+    return Column(column.name, column.dtype, (count, *column.shape[1:]), data)

@@ -70,6 +70,36 @@ def test_what_cannot_be_compared_is_not_assessed(repeat: Repeat, words: str) -> 
     assert words in verdict.message
 
 
+@pytest.mark.parametrize(
+    ("runs", "repeats", "outcome", "words"),
+    [
+        (2, [], Outcome.NOT_ASSESSED, "0 of 4 seeds ran twice"),
+        (2, [ALIKE, replace(ALIKE, seed=3)], Outcome.NOT_ASSESSED, "2 of 4 seeds ran twice"),
+        (2, [ALIKE, OTHER], Outcome.FAILED, "1 of 2 repeated seeds of test_docks gave another episode"),
+        (2, [replace(ALIKE, seed=seed) for seed in range(4)], Outcome.PASSED, "4 seeds run twice, each time the same"),
+        (3, [replace(ALIKE, seed=seed) for seed in range(4)], Outcome.NOT_ASSESSED, "0 of 4 seeds ran 3 times"),
+        (
+            3,
+            [replace(ALIKE, seed=seed, run=run) for seed in range(4) for run in (2, 3)],
+            Outcome.PASSED,
+            "4 seeds run 3 times, each time the same",
+        ),
+        (3, [ALIKE, replace(OTHER, run=3)], Outcome.FAILED, "seed 2 (run 3): the first difference"),
+    ],
+)
+def test_a_run_that_is_missing_keeps_from_passing_and_not_from_failing(
+    runs: int, repeats: list[Repeat], outcome: Outcome, words: str
+) -> None:
+    verdict = judge_repeats(replace(GROUP, runs=runs, repeats=tuple(repeats)))
+    assert verdict.outcome is outcome
+    assert words in verdict.message
+
+
+def test_what_was_left_to_chance_is_named_with_the_cause() -> None:
+    text = judge_repeats(repeated(replace(OTHER, unpinned=("wall_clock",)))).cause
+    assert text.endswith("; not pinned: wall_clock")
+
+
 def test_no_repeats_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="no seed of test_docks was run twice"):
         judge_repeats(GROUP)

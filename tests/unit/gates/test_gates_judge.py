@@ -73,6 +73,12 @@ def test_repeats_are_judged_in_a_partial_group_too() -> None:
     assert said(subject) == [("T2 fingerprint", "", "off"), ("determinism", "", "failed")]
 
 
+def test_a_test_without_seeds_is_judged_by_its_repeats_alone() -> None:
+    subject = replace(full(1), over_seeds=False, runs=2)
+    assert said(replace(subject, repeats=(Repeat(0, ("x", "x")),))) == [("determinism", "", "passed")]
+    assert said(subject) == [("determinism", "", "not assessed")]
+
+
 @pytest.mark.parametrize(("wanted", "outcome"), [(8, Outcome.PASSED), (9, Outcome.FAILED)])
 def test_a_demand_for_effective_seeds_is_held_to_the_whole_number(wanted: int, outcome: Outcome) -> None:
     subject = of_episodes([str(seed % 8) for seed in range(64)], min_effective_seeds=wanted, variance="off")
