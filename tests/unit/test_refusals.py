@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import random
 import socket
 import struct
 import threading
+import time
+from collections.abc import Iterator
 
 import pytest
-from microsim_vm.islands.refusals import MAX_KEPT, Refusals, attempted
+from microsim_vm.islands import frames, namespaces
+from microsim_vm.islands.frames import Frames
+from microsim_vm.islands.island import Island
+from microsim_vm.islands.policy import Network, pool_of
+from microsim_vm.islands.refusals import ENOUGH, MAX_KEPT, WANTED, Refusals, attempted
 
 SYN, ACK, RST = 0x02, 0x10, 0x04
 SUBNET = ipaddress.IPv4Network("198.18.0.4/30")
@@ -35,6 +42,10 @@ def udp(target: str, port: int) -> bytes:
     return frame(17, target, struct.pack("!HHHH", 40000, port, 8, 0))
 
 
+def fragment(whole: bytes, flags_and_offset: int) -> bytes:
+    return whole[:20] + struct.pack("!H", flags_and_offset) + whole[22:]
+
+
 def refusals(*allowed: tuple[str, int]) -> Refusals:
     return Refusals(SUBNET, {(ipaddress.IPv4Network(network), port) for network, port in allowed})
 
@@ -55,14 +66,17 @@ def seen(found: Refusals, *frames: bytes, outgoing: bool = False) -> list[str]:
         (tcp("192.0.2.1", 80, RST), None),
         (udp("192.0.2.1", 53), ("udp", "192.0.2.1", 53)),
         (udp("255.255.255.255", 67), ("udp", "255.255.255.255", 67)),
-        (frame(1, "192.0.2.1", b"\x08\0\0\0"), ("protocol 1", "192.0.2.1", 0)),
-        (frame(132, "192.0.2.1", b""), ("protocol 132", "192.0.2.1", 0)),
+        (frame(1, "192.0.2.1", b"\x08\0\0\0"), ("icmp", "192.0.2.1", None)),
+        (frame(132, "192.0.2.1", b""), ("protocol 132", "192.0.2.1", None)),
         (frame(6, "192.0.2.1", b"", ethertype=0x0806), None),
         (frame(6, "192.0.2.1", b"", ethertype=0x86DD), None),
+        (fragment(udp("192.0.2.1", 53), 0x2000), ("udp", "192.0.2.1", 53)),  # the first one
+        (fragment(udp("192.0.2.1", 53), 0x2001), None),
+        (fragment(tcp("192.0.2.1", 80), 0x0001), None),
         (b"", None),
     ],
 )
-def test_frames_that_open_something(data: bytes, found: tuple[str, str, int] | None) -> None:
+def test_frames_that_open_something(data: bytes, found: tuple[str, str, int | None] | None) -> None:
     expected = None if found is None else (found[0], ipaddress.IPv4Address(found[1]), found[2])
     assert attempted(data) == expected
 
@@ -82,18 +96,33 @@ def test_garbage_is_read_without_an_error() -> None:
             data[12:14] = b"\x08\x00"
         if len(data) > 34 and draw.random() < 0.5:
             data[23] = draw.choice((1, 6, 17))
+            data[20:22] = b"\0\0"  # no fragment
         assert found._take(bytes(data), draw.random() < 0.1)
     assert len(found.lines()) == MAX_KEPT
 
 
 def test_what_is_allowed_or_inside_is_none() -> None:
     found = refusals(("192.0.2.0/24", 80), ("203.0.113.1/32", 443))
-    fine = [tcp("192.0.2.9", 80), tcp("203.0.113.1", 443), tcp("198.18.0.5", 1), udp("198.18.0.7", 7400)]
+    fine = [tcp("192.0.2.9", 80), tcp("203.0.113.1", 443), tcp("198.18.0.6", 1), udp("198.18.0.7", 7400)]
     fine += [udp("239.255.0.1", 7400), udp("255.255.255.255", 9)]
     assert seen(found, *fine) == []
     refused = [tcp("192.0.2.9", 81), tcp("203.0.113.2", 443), udp("192.0.2.9", 80), tcp("198.18.0.8", 1)]
     assert seen(found, *refused) == [
         "tcp 192.0.2.9:81", "tcp 203.0.113.2:443", "udp 192.0.2.9:80", "tcp 198.18.0.8:1",
+    ]  # fmt: skip
+
+
+def test_what_is_asked_of_the_gateway_is_told_but_no_ping() -> None:
+    asked = [udp("198.18.0.5", 53), tcp("198.18.0.5", 80), frame(1, "198.18.0.5", b"\x08\0\0\0")]
+    assert seen(refusals(("0.0.0.0/0", 80)), *asked) == ["udp gateway:53", "tcp gateway:80"]
+
+
+def test_what_has_no_ports_is_told_without_one_and_what_was_allowed_with_a_reason() -> None:
+    found = refusals()
+    found.add("tcp", "a.example", 443, "connection refused")
+    found.add("tcp", "a.example", 443, "connection refused")
+    assert seen(found, frame(1, "8.8.8.8", b""), frame(132, "8.8.8.8", b"")) == [
+        "tcp a.example:443: connection refused (2 times)", "icmp 8.8.8.8", "protocol 132 8.8.8.8",
     ]  # fmt: skip
 
 
@@ -127,3 +156,79 @@ def test_threads_lose_no_count() -> None:
     for thread in threads:
         thread.join()
     assert found.lines() == ["tcp a.example:80 (8000 times)"]
+
+
+@pytest.fixture
+def island() -> Iterator[Island]:
+    if os.geteuid() != 0:
+        pytest.skip("only root sends frames into a namespace")
+    with Island(Network("island"), f"frames {time.monotonic_ns()}", {"sim": "veth"}, pool=pool_of()) as island:
+        yield island
+
+
+def sender(island: Island) -> socket.socket:
+    """Return a socket that sends frames as a guest does."""
+    sock = namespaces.socket_in(island.plugs["sim"].namespace, socket.AF_PACKET, socket.SOCK_RAW)
+    sock.bind(("eth0", 0))
+    return sock
+
+
+def test_the_kernel_hands_on_what_opens_something(island: Island) -> None:
+    """Its program agrees with our reading, on frames of all kinds."""
+    draw = random.Random(3)
+    sent = [
+        frame(6, "192.0.2.1", b"", ethertype=0x86DD),
+        fragment(udp("192.0.2.1", 53), 0x2001),
+        frame(1, "192.0.2.1", b""),
+    ]
+    for number in range(300):
+        whole = tcp("192.0.2.1", number, draw.randrange(256), options=draw.randrange(11))
+        sent += [whole, udp("192.0.2.1", number), fragment(whole, draw.choice((0, 0x2000, 0x4000, 0x0001, 0x1FFF)))]
+    sent.append(udp("192.0.2.1", 9999) + bytes(500))
+    came: list[bytes] = []
+
+    def take(data: bytes, outgoing: bool) -> bool:
+        assert not outgoing
+        came.append(data)
+        return True
+
+    with Frames(island.namespace, island.interface, take, WANTED), sender(island) as sock:
+        for each in sent:
+            sock.send(each)
+        with namespaces.socket_in(island.namespace, socket.AF_INET, socket.SOCK_DGRAM) as gateway:
+            gateway.sendto(b"from the gateway itself", (str(island.plugs["sim"].address.ip), 9))
+    ours = [each for each in came if each[:12] == b"\2" * 12]
+    assert ours == [each[:ENOUGH] for each in sent if attempted(each) is not None]
+
+
+def test_no_frame_of_a_burst_is_lost(island: Island) -> None:
+    sent, came = 5000, []
+
+    def take(data: bytes, outgoing: bool) -> bool:
+        came.append(data)
+        return True
+
+    with Frames(island.namespace, island.interface, take) as reader, sender(island) as sock:
+        for number in range(sent):
+            sock.send(udp("192.0.2.1", number) + bytes(1000))
+    assert reader.dropped == 0
+    assert [port for each in came if each[:12] == b"\2" * 12 for _, _, port in [attempted(each) or (0, 0, 0)]] == [
+        *range(sent)
+    ]  # fmt: skip
+
+
+def test_frames_without_room_are_counted(island: Island, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "BUFFER_BYTES", 64 << 10)
+    sent, came, go_on = 2000, [], threading.Event()
+
+    def take(data: bytes, outgoing: bool) -> bool:
+        came.append(data)
+        return go_on.wait(10)
+
+    with Frames(island.namespace, island.interface, take) as reader, sender(island) as sock:
+        for number in range(sent):
+            sock.send(udp("192.0.2.1", number))
+        go_on.set()
+    assert reader.dropped > 0
+    assert len(came) > 1
+    assert len(came) + reader.dropped >= sent

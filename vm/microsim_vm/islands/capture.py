@@ -16,8 +16,8 @@ MAX_BYTES = 64 << 20
 
 
 @contextlib.contextmanager
-def captured(namespace: int, interface: str, path: Path) -> Iterator[None]:
-    """Write all frames that pass during the block to a file, 64 MiB at most.
+def captured(namespace: int, interface: str, path: Path) -> Iterator[Frames]:
+    """Write all frames that pass during the block to a file, 64 MiB at most; yield what reads them.
 
     Raises:
         NetworkError: They cannot be read.
@@ -34,5 +34,5 @@ def captured(namespace: int, interface: str, path: Path) -> Iterator[None]:
                 return False
             return file.tell() < MAX_BYTES
 
-        with Frames(namespace, interface, write):
-            yield
+        with Frames(namespace, interface, write) as frames:
+            yield frames

@@ -17,6 +17,7 @@ from microsim_guest import config, middleware
 from microsim_vm import shield
 from microsim_vm.islands import namespaces, relays, subnets
 from microsim_vm.islands.capture import captured
+from microsim_vm.islands.frames import Frames
 from microsim_vm.islands.plug import Plug, Wire
 from microsim_vm.islands.policy import Network, destinations, pool_of
 from microsim_vm.islands.refusals import Refusals
@@ -72,6 +73,7 @@ class Island:
         self.plugs: dict[str, Plug] = {}
         self.refusals: Refusals | None = None
         self.pcap: Path | None = None
+        self._frames: Frames | None = None
         self._descriptors: list[int] = []
         self._stack = contextlib.ExitStack()
         with self._stack:
@@ -111,19 +113,27 @@ class Island:
 
     def _open_doors(self) -> None:
         """Serve what the policy lets through."""
+        if not self.network.publish and self.network.policy != "egress":
+            return
+        doors = self._stack.enter_context(relays.Doors(self.namespace))
         first = next(iter(self.plugs.values()))
         for port in self.network.publish:
-            self.published[port] = relays.publish(self.namespace, (str(first.address.ip), port), self._stack)
+            self.published[port] = doors.publish((str(first.address.ip), port))
         if self.network.policy == "egress":
             allowed = destinations(self.network.allow)
             self.refusals = Refusals(self.subnet.network, {(each.network, each.port) for each in allowed})
             self._stack.enter_context(self.refusals.watched(self.namespace, self.interface))
-            relays.let_out(self.namespace, allowed, self.refusals, self._stack)
+            doors.let_out(allowed, self.refusals)
 
     def capture(self, path: Path) -> None:
         """Write all frames to a pcap file from now on, until it is closed."""
         self.pcap = path
-        self._stack.enter_context(captured(self.namespace, self.interface, path))
+        self._frames = self._stack.enter_context(captured(self.namespace, self.interface, path))
+
+    @property
+    def dropped(self) -> int:
+        """How many frames have passed too fast to be in the capture; known when it is closed."""
+        return 0 if self._frames is None else self._frames.dropped
 
     def berth(self, machine: str) -> Berth:
         """Return a machine's place on it."""
