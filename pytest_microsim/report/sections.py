@@ -118,7 +118,7 @@ def network_lines(rollout: Rollout, env: Mapping[str, str]) -> Iterator[str]:
     refused = [] if island.refusals is None else island.refusals.lines()
     if refused:
         more = [f"{len(refused) - MOST_REFUSED} more"] if len(refused) > MOST_REFUSED else []
-        parts.append("refused " + ", ".join([*refused[:MOST_REFUSED], *more]))
+        parts.append("refused or failed " + ", ".join([*refused[:MOST_REFUSED], *more]))
     yield "; ".join(parts)
     for name, value in middleware.environment(machine.scope, config.INTERFACE, env).items():
         yield f"{name}={shown(value.encode('utf-8', 'replace'))}"

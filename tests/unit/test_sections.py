@@ -92,7 +92,7 @@ def test_a_network_is_one_line() -> None:
         f"network: egress; subnet {subnet.network}; eth0 {subnet.machine(0)} at {name}; "
         f"machines sim {subnet.machine(0)}, controller {subnet.machine(1)}; "
         f"published 80 at 127.0.0.1:{island.published[80]}; "
-        "refused tcp 192.0.2.9:0, tcp 192.0.2.9:1 (2 times), "
+        "refused or failed tcp 192.0.2.9:0, tcp 192.0.2.9:1 (2 times), "
         + ", ".join(f"tcp 192.0.2.9:{number}" for number in range(2, 10))
         + ", 2 more"
     )
