@@ -24,7 +24,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory, templates: list[Path], en
     target = tmp_path_factory.mktemp("archive") / "counting.microsim"
     with Sandbox.create("cartpole", templates=templates, options=Options(engine=engine)) as sandbox:
         sandbox.filesystem.write("/data/note", b"\xff\xfe\x00 note")
-        sandbox.exec("n=0; (while :; do n=$((n+1)); echo $n > /data/count; sleep 0.05; done) >/dev/null 2>&1 &")
+        count = "n=$((n+1)); echo $n > /data/next; mv /data/next /data/count; sleep 0.05"  # nobody reads half a number
+        sandbox.exec(f"n=0; (while :; do {count}; done) >/dev/null 2>&1 &")
         snapshot = sandbox.snapshot()
     try:
         archive.export(Cache(), snapshot.id, target)
