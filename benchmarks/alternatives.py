@@ -325,7 +325,7 @@ def savevm(world: WarmWorld, count: int) -> tuple[list[float], list[float], int]
     with forker.cache.staging("benchmark") as folder:
         engine = Savevm(forker.engine, folder / "disk.qcow2")
         engine.prepare()
-        with warmup.booted(forker.boot, engine, folder, "benchmark", common.progress) as (vm, client, _):
+        with warmup.booted(forker.boot, engine, folder, "benchmark", common.progress) as (vm, client, *_):
             assert isinstance(vm, QemuVm)
             warmup.load_world(world.template, vm, client, common.progress)
             for _ in range(count):
@@ -334,8 +334,8 @@ def savevm(world: WarmWorld, count: int) -> tuple[list[float], list[float], int]
         engine.loads = True
         for seed in range(count):
             started = time.monotonic()
-            with warmup.booted(forker.boot, engine, folder, "benchmark", lambda _: None) as (vm, client, _):
-                forker.machine(vm, client, seed).adopt(os.urandom(forks.ENTROPY_BYTES), reseed=True)
+            with warmup.booted(forker.boot, engine, folder, "benchmark", lambda _: None) as (vm, client, berth, _):
+                forker.machine(vm, client, seed, berth=berth).adopt(os.urandom(forks.ENTROPY_BYTES), reseed=True)
                 loads.append((time.monotonic() - started) * 1000.0)
         return saves, loads, engine.disk.stat().st_blocks * 512
 

@@ -66,10 +66,10 @@ def cold(world: WarmWorld, seed: int = 0) -> Iterator[Machine]:
     started = time.monotonic()
     with (
         forker.cache.staging("benchmark") as folder,
-        warmup.booted(forker.boot, forker.engine, folder, "benchmark", lambda _: None) as (vm, client, boot_ms),
+        warmup.booted(forker.boot, forker.engine, folder, "benchmark", lambda _: None) as (vm, client, berth, boot_ms),
     ):
         load_ms = warmup.load_world(world.template, vm, client, lambda _: None)["load_ms"]
-        machine = forker.machine(vm, client, seed)
+        machine = forker.machine(vm, client, seed, berth=berth)
         machine.adopt(os.urandom(forks.ENTROPY_BYTES), reseed=True)
         machine.timings = {"cold": (time.monotonic() - started) * 1000.0, "cold.boot": boot_ms, "cold.load": load_ms}
         yield machine

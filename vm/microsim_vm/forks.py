@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
 import uuid
@@ -20,7 +19,7 @@ from microsim_vm.engines.base import Boot, Engine, Vm, need, saved_bytes
 from microsim_vm.errors import EngineError
 from microsim_vm.islands.island import ALONE, Berth, Island, raised
 from microsim_vm.islands.subnets import WAIT_S as SUBNET_WAIT_S
-from microsim_vm.machine import Machine, checked
+from microsim_vm.machine import Machine, checked, derived_seed
 from microsim_vm.templates.spec import ControllerLimits
 
 ENTROPY_BYTES = 64
@@ -228,5 +227,4 @@ class Forker:
 
 def child_seed(parent: Machine, number: int) -> int:
     """Return the seed of the next fork of a machine: derived from its own, so that a run repeats."""
-    digest = hashlib.sha256(f"{parent.seed}:{parent.branches}:{number}".encode()).digest()
-    return int.from_bytes(digest[:8], "little")
+    return derived_seed(parent.seed, parent.branches, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -258,3 +259,9 @@ def checked(seed: object) -> int:
         cause="without a seed every fork repeats its parent's random numbers",
         hint="pass seed=..., or mark the test with @pytest.mark.seeds(range(64))",
     )
+
+
+def derived_seed(*parts: object) -> int:
+    """Return a seed that follows from a machine's and from what tells its kin apart: the same in every run."""
+    digest = hashlib.sha256(":".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "little")

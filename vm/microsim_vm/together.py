@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from microsim_vm import admission
 from microsim_vm.errors import EngineError
 from microsim_vm.forks import Forker
 from microsim_vm.islands.island import ALONE
-from microsim_vm.machine import Machine
+from microsim_vm.machine import Machine, derived_seed
 
 
 class Member(NamedTuple):
@@ -72,4 +71,4 @@ def fork(
 
 def seed_of(seed: int, name: str) -> int:
     """Return the seed of a rollout's other machine: derived, so that no two of one rollout draw the same numbers."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:8], "little")
+    return derived_seed(seed, name)
