@@ -223,9 +223,8 @@ def test_what_a_rollout_publishes_and_what_it_is_refused(pytester: pytest.Pytest
     )
     result = run(ISLE, QEMU)
     result.assert_outcomes(failed=1)
-    assert re.search(
-        r"network: egress; .*; published 8000 at 127\.0\.0\.1:\d+; refused or failed tcp 192\.0\.2\.78:81", result.stdout.str()
-    )
+    line = r"network: egress; .*; published 8000 at 127\.0\.0\.1:\d+; refused or failed tcp 192\.0\.2\.78:81"
+    assert re.search(line, result.stdout.str())
 
 
 def test_rollouts_wait_for_the_few_addresses_that_there_are(pytester: pytest.Pytester, run: Run) -> None:
