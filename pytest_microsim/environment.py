@@ -16,13 +16,12 @@ _NOT_THE_ENGINE = ("cpu", "arguments")  # of an engine's identity: a knob of its
 DIGITS = 16
 
 
-def environment_of(world: WarmWorld, seed: int, *, wall_clock: float | None = None) -> dict[str, Any]:
+def environment_of(world: WarmWorld, seed: int) -> dict[str, Any]:
     """Return the environment of one rollout, for :func:`pytest_microsim.gates.comparability.compare`.
 
     Args:
         world: What it was forked from.
         seed: The rollout's seed.
-        wall_clock: Where its wall clock was started, in seconds since 1970; None where that was the present.
 
     Returns:
         Simple types, by knob; None for what was not pinned.
@@ -35,7 +34,7 @@ def environment_of(world: WarmWorld, seed: int, *, wall_clock: float | None = No
     environment: dict[str, Any] = {
         "threads": {name: env.get(name) or None for name in _THREADS},
         "hash_seed": _unless_random(env.get("PYTHONHASHSEED", "")),
-        "wall_clock": wall_clock,
+        "wall_clock": world.wall_clock,
         "timezone": env.get("TZ") or None,
         "locale": {name: env.get(name) or None for name in _LOCALE},
         # The model is the host's; what the guest sees of it is a long list of features.

@@ -13,5 +13,9 @@ class NoWorldError(MicrosimError):
     """A test needs a world, and neither marker, command line nor ini file chooses one."""
 
 
+class ReplayError(MicrosimError):
+    """A rollout cannot be replayed, because what it was forked from is no more."""
+
+
 class RecordError(MicrosimError):
     """A value that cannot be recorded: not a number, or not a finite one."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from microsim_vm.errors import MicrosimError
 
+from .alone import replay_of
 from .collection import next_world, param_of, seed_of, session_world, world_of
 from .environment import environment_of
 from .markers import microsim_mark
@@ -63,7 +64,9 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         state.digest, state.snapshot, state.env = world.digest, world.snapshot.key, world.template.env
         state.others = {machine: other.template.name for machine, other in world.others.items()}
         state.environment = environment_of(world, seed)
-        machine = world.fork(seed, reseed=mark.reseed)
+        state.replay = replay_of(item, seed, world)
+        clock = state.replay.wall_clock
+        machine = world.fork(seed, reseed=mark.reseed, wall_clock="now" if clock is None else clock)
     state.rollout = Rollout(
         machine,
         seed=seed,

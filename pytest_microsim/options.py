@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from microsim_vm.errors import NetworkError, SeedError
 
+from .replay import ReplayId
 from .seeds import parse_seeds
 
 if TYPE_CHECKING:
@@ -100,6 +101,19 @@ def add_options(parser: pytest.Parser) -> None:
         help="keep the microVM of each failed rollout as it was when its test failed: a sandbox that hibernates, until "
         "microsim shell wakes it, or microsim rm removes it",
     )
+    group.addoption(
+        "--microsim-replay",
+        type=_replay_id,
+        metavar="ID",
+        help="run the one rollout again whose failure printed this ID, from the same snapshot with the same seed, and "
+        "say whether its episodes are the same bit by bit; without workers",
+    )
+    group.addoption(
+        "--microsim-shell",
+        action="store_true",
+        help="open a shell in the microVM of each failed rollout, and of a replayed one, before it ends; without "
+        "workers",
+    )
     parser.addini("microsim_world", "the world that rollouts are forked from")
     parser.addini("microsim_templates", "directories of templates, relative to this file", type="paths", default=[])
     parser.addini("microsim_engine", f"one of {', '.join(ENGINES)}")
@@ -138,6 +152,8 @@ class Settings:
         keep: Whether failed rollouts are kept.
         repeat: How often each seed is run, where the marker does not say.
         variance, min_effective_seeds, strict: What the marker ``microsim`` says of these where it says nothing.
+        replay: The one rollout to run, or None for all.
+        shell: Whether a shell is opened in rollouts that failed.
         replay_flags: The flags of the command line that a replay of one rollout needs too.
     """
 
@@ -157,6 +173,8 @@ class Settings:
     variance: str
     min_effective_seeds: int | None
     strict: bool
+    replay: ReplayId | None
+    shell: bool
     replay_flags: tuple[str, ...]
 
     def vm_options(self, session_id: str) -> Options:
@@ -219,6 +237,8 @@ def read_settings(config: pytest.Config) -> Settings:
         variance=variance,
         min_effective_seeds=_ini_min_effective_seeds(config),
         strict=strict,
+        replay=ReplayId.parse(option.microsim_replay) if option.microsim_replay else None,
+        shell=option.microsim_shell,
         replay_flags=_replay_flags(option),
     )
 
@@ -309,6 +329,13 @@ def _repeat(text: str) -> int:
     if number == 1 or number not in REPEAT:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of runs from 2 to {REPEAT[-1]}")
     return number
+
+
+def _replay_id(text: str) -> str:
+    try:
+        return str(ReplayId.parse(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _seeds_text(text: str) -> str:

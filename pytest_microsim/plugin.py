@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from .alone import check_terminal, note_replay, offer_shell, select, without_workers
 from .collection import check_command_line, parametrize_seeds, report_problems
 from .fixtures import _microsim_worlds, rollout, warm_world
 from .markers import REGISTERED
@@ -33,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in REGISTERED:
         config.addinivalue_line("markers", line)
     config.stash[RUN] = Run(config)
+    without_workers(config)
     if config.stash[RUN].controls:
         config.pluginmanager.register(Verdicts(config), _VERDICTS)
 
@@ -56,8 +58,9 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Refuse an unknown world of the command line before workers are started."""
+    """Refuse what the command line cannot have before workers are started."""
     check_command_line(session.config)
+    check_terminal(session.config)
 
 
 @pytest.hookimpl(trylast=True)
@@ -82,6 +85,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     item.config.stash[RUN].nextitem = nextitem
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the one test that is to be replayed, if any is."""
+    select(config, items)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -95,6 +104,9 @@ def pytest_runtest_makereport(
         if payload is not None:
             setattr(report, ATTRIBUTE, payload)
         add_section(item, report)
+        if call.when == "call":
+            note_replay(item)
+            offer_shell(item, report)
     captures.ended(item, report)
     return report
 
@@ -103,4 +115,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Write the summary of worlds and groups."""
     verdicts: Any = terminalreporter.config.pluginmanager.get_plugin(_VERDICTS)
     if verdicts is not None:
-        write_summary(terminalreporter, verdicts)
+        write_summary(terminalreporter, verdicts, terminalreporter.config.stash[RUN].replayed)

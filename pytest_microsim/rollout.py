@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import os
 import warnings
@@ -101,6 +102,7 @@ class Rollout:
         episodes: Episodes run so far by ``run``, also those that failed.
         recorded: The numbers given to ``record``, by name.
         children: What ``fork`` has made.
+        controllers: SHA-256 of each controller that ``run`` was given, hex, in order.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class Rollout:
         self.episodes: list[Episode] = []
         self.recorded: dict[str, float] = {}
         self.children: list[Rollout] = []
+        self.controllers: list[str] = []
         self._folders = list(dict.fromkeys(controller_folders))
         self._reseed = reseed
         self._max_steps = max_steps
@@ -156,6 +159,7 @@ class Rollout:
         """
         path = self._find(controller)
         source = _checked_source(path)
+        self.controllers.append(hashlib.sha256(source).hexdigest())
         record = self.machine.run_episode(
             source,
             filename=path.name,
@@ -322,6 +326,21 @@ class Rollout:
             return None
         prints = [episode.fingerprint for episode in finished]
         return combined([*prints, *(by_hand.hexdigest() for by_hand in self._by_hand)])
+
+    def traces(self) -> list[str]:
+        """Return the fingerprint of each episode, finished or not: those of ``run``, then those driven by hand."""
+        ran = [episode.fingerprint for episode in self.episodes]
+        return [*ran, *(by_hand.hexdigest() for by_hand in self._by_hand)]
+
+    def shell(self) -> None:
+        """Open a shell in the microVM on this terminal, and return when it ends. For use at the prompt of ``--pdb``.
+
+        Raises:
+            AgentError: The guest was lost, or has no shell.
+        """
+        from microsim_vm import console
+
+        console.attach(self.machine, None, user=None, env={})
 
     def _next_seed(self, explicit: int | None) -> int | None:
         number = len(self._episode_seeds)

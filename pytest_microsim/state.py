@@ -13,6 +13,7 @@ import pytest
 from microsim_vm.errors import MicrosimError, TemplateError
 
 from .options import Settings, read_settings
+from .replay import ReplayId
 
 if TYPE_CHECKING:
     from microsim_vm.islands.island import Island
@@ -58,6 +59,7 @@ class Run:
         pool: The warm worlds of this process, once a fixture has asked for one.
         nextitem: The test that will run after the present one, as far as it is known.
         controls: This process controls the session: it is no worker of another one.
+        replayed: Whether the replay that was asked for came out as it was, and a line on it, once it has ended.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -68,6 +70,7 @@ class Run:
         self._repeats: Repeats | None = None
         self.pool: WorldPool | None = None
         self.nextitem: pytest.Item | None = None
+        self.replayed: tuple[bool, str] | None = None
         self._templates: dict[str, Template | MicrosimError] = {}
         try:
             # Capturing is suspended while plugins are configured, and in a worker stderr is inherited.
@@ -154,6 +157,7 @@ class ItemState:
         others: The worlds of the rollout's other machines, by the machines' names.
         warm: The world itself, once it is warm.
         rollout: The rollout, once it is forked.
+        replay: What it is to be replayed by, as far as it is known before it begins.
         pcap: Where its frames are to be written, once it has failed.
         frames: Networks of it and its forks, and what was captured there, by what the files' names end with; held for
             its last report.
@@ -169,6 +173,7 @@ class ItemState:
     others: Mapping[str, str] = field(default_factory=dict)
     warm: WarmWorld | None = field(default=None, repr=False)
     rollout: Rollout | None = field(default=None, repr=False)
+    replay: ReplayId | None = None
     pcap: Path | None = None
     frames: dict[str, tuple[Island, BinaryIO]] = field(default_factory=dict, repr=False)
 

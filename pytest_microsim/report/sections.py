@@ -42,12 +42,24 @@ def add_section(item: pytest.Item, report: pytest.TestReport) -> None:
         report.sections.append(("microsim", content))
 
 
-def replay_command(item: pytest.Item) -> str:
-    """Return the shell command that runs this test alone, from the directory pytest was started in."""
+def replay_command(item: pytest.Item, state: ItemState) -> str:
+    """Return the shell command that replays a test's rollout, from the directory pytest was started in.
+
+    One that was never begun has nothing to be compared with: its command runs the test.
+    """
+    settings = item.config.stash[RUN].settings
     path = os.path.relpath(item.path, item.config.invocation_params.dir)
     names = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
-    flags = item.config.stash[RUN].settings.replay_flags
-    return " ".join(["pytest", shlex.quote("::".join([path, *names, item.name])), *flags])
+    words = ["pytest", shlex.quote("::".join([path, *names, item.name])), *settings.replay_flags]
+    if state.warm is not None and state.replay is not None and state.rollout is not None:
+        chosen = state.warm.snapshot.manifest.engine
+        # "auto" may choose another one elsewhere, and its episodes are other ones.
+        if settings.engine == "auto":
+            words += ["--microsim-engine", chosen["engine"]]
+        if settings.accel == "auto" and "accelerator" in chosen:
+            words += ["--microsim-accel", chosen["accelerator"]]
+        words += ["--microsim-replay", str(state.replay.ended(state.rollout))]
+    return " ".join(words)
 
 
 def shown(data: bytes) -> str:
@@ -66,7 +78,7 @@ def shown(data: bytes) -> str:
 def _lines(item: pytest.Item, state: ItemState) -> Iterator[str]:
     digest = f" (image {state.digest[:16]})" if state.digest else ""
     yield f"seed {state.seed} of world {state.world}{digest}"
-    yield f"replay: {replay_command(item)}"
+    yield f"replay: {replay_command(item, state)}"
     if state.rollout is None:
         return
     yield from network_lines(state.rollout, state.env)

@@ -32,8 +32,14 @@ _LISTED = {
 """What is listed besides failures, and how."""
 
 
-def write_summary(terminal: pytest.TerminalReporter, verdicts: Verdicts) -> None:
-    """Write the section, if any test used a world."""
+def write_summary(terminal: pytest.TerminalReporter, verdicts: Verdicts, replayed: tuple[bool, str] | None) -> None:
+    """Write the section, if any test used a world.
+
+    Args:
+        terminal: Where.
+        verdicts: What became known of worlds and groups.
+        replayed: Whether the one rollout that was replayed came out as it was, and a line on it.
+    """
     if not verdicts.worlds and not verdicts.judged:
         return
     terminal.section("microsim", "-")
@@ -42,6 +48,9 @@ def write_summary(terminal: pytest.TerminalReporter, verdicts: Verdicts) -> None
     for name, world in sorted(verdicts.worlds.items()):
         for finding in world.findings:
             terminal.line(f"FINDING in {name}: {finding}", yellow=True, bold=True)
+    if replayed:
+        same, line = replayed
+        terminal.line(f"replay: {line}", green=same, yellow=not same, bold=True)
     for line, loud in _verdict_lines(verdicts.judged):
         terminal.line(line, yellow=loud)
 

@@ -302,7 +302,7 @@ def test_runs_in_other_environments_are_not_comparable_and_say_why() -> None:
     assert found.incomparable[0].startswith("cpu is 'Xeon' in one and 'EPYC' in the other")
 
 
-def world(env: dict[str, str] | None = None, **others: Any) -> Any:
+def world(env: dict[str, str] | None = None, wall_clock: float | None = None, **others: Any) -> Any:
     engine = {"engine": "qemu", "version": "7.2", "accelerator": "tcg", "cpu": "max on Xeon", "arguments": "console=x"}
     warmup = WarmUp(1.0, 1.0, [], [], {"python": "3.11.2"})
     manifest = Manifest("key", "w", "d" * 64, engine, "boot", {}, warmup)
@@ -311,6 +311,7 @@ def world(env: dict[str, str] | None = None, **others: Any) -> Any:
         snapshot=SimpleNamespace(manifest=manifest),
         digest="d" * 64,
         others=others,
+        wall_clock=wall_clock,
     )
 
 
@@ -324,7 +325,7 @@ def test_everything_is_pinned_but_the_clock() -> None:
     assert environment["cpu"].keys() == {"model", "seen"}
     assert environment["engine"] == {"engine": "qemu", "version": "7.2", "accelerator": "tcg"}
     assert (environment["digest"], environment["versions"]) == ("d" * 64, {"python": "3.11.2"})
-    assert unpinned(environment_of(world(), 7, wall_clock=1.7e9)) == ()
+    assert unpinned(environment_of(world(wall_clock=1.7e9), 7)) == ()
     assert compare(environment, json.loads(as_text(environment))).comparable
 
 

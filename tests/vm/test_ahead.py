@@ -56,7 +56,7 @@ def drawn(machine: Machine) -> list[str]:
 
 def test_a_prepared_fork_is_a_fork_like_any_other(world: WarmWorld) -> None:
     ready(world)
-    with world.fork(7) as prepared, world.fork(7) as usual:
+    with world.fork(7, wall_clock="now") as prepared, world.fork(7) as usual:
         assert "fork.resume" in prepared.timings
         assert "fork.resume" not in usual.timings
         assert prepared.probes == usual.probes

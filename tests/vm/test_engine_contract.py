@@ -116,7 +116,7 @@ def test_forks_of_one_seed_share_what_is_seeded_and_no_entropy(cartpole: WarmWor
     seeded = set()
     names = set()
     for _ in range(6):
-        with cartpole.fork(5) as machine:
+        with cartpole.fork(5, wall_clock="now") as machine:
             entropy += machine.exec(["python3", "-c", ENTROPY_SCRIPT], check=True).stdout.split()
             names.add(machine.exec("hostname", check=True).stdout.strip())
             assert machine.id in names

@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
 import pytest
 from hosting import fresh_cache, plain, wait_for
-from microsim_vm import Options, Sandbox
+from microsim_vm import Options, Sandbox, wallclock
 from microsim_vm.cache import Cache
 from microsim_vm.engines import checkpoint
 from microsim_vm.errors import (
@@ -451,12 +452,22 @@ def test_a_clock_can_be_the_same_in_every_replay(cartpole: WarmWorld, engine: st
     if engine == "gvisor":  # nobody can set its clock
         with pytest.raises(UnsupportedByEngineError, match="gvisor cannot start with a wall clock of its own"):
             cartpole.fork(1, wall_clock=1_000_000_000.0)
+        assert cartpole.wall_clock is None
+        with cartpole.fork(1) as machine:
+            assert machine.wall_clock is None
         return
-    clocks = []
-    for _ in range(2):
-        with cartpole.fork(1, wall_clock=1_000_000_000.0) as machine:
-            clocks.append(float(machine.exec("date +%s.%N").stdout))
-    assert all(1_000_000_000 <= clock < 1_000_000_005 for clock in clocks)
+    assert cartpole.wall_clock == wallclock.PINNED
+    given: list[tuple[float, dict[str, Any]]] = [(1e9, {"wall_clock": 1e9}), (wallclock.PINNED, {})]
+    for start, asked in given:
+        with cartpole.fork(1, **asked) as machine:
+            time.sleep(2)
+            first = float(machine.exec("date +%s.%N").stdout)
+            assert start + 2 <= first < start + 30
+            # Nothing that the warm-up has left is from the future, and a copy goes on where it was copied.
+            assert asked or machine.exec(f"find / -xdev -newermt @{start + 60:.0f}", check=True).stdout == ""
+            (child,) = machine.fork()
+            with child:
+                assert first < float(child.exec("date +%s.%N").stdout) < start + 60
 
 
 def test_a_snapshot_in_the_middle_of_a_long_answer_leaves_no_channel_in_pieces(child: Sandbox) -> None:

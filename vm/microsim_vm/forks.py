@@ -217,9 +217,13 @@ class Forker:
 
     def _branch(self, parent: Machine, count: int) -> list[Machine]:
         """Start ``count`` forks of a running fork, each with a seed derived from its parent's."""
+        children: list[Machine] = []
         with self.cache.staging("branch") as folder, contextlib.ExitStack() as stack:
             self.copy(*parent.guest, folder)
-            children = [stack.enter_context(self.fork(folder, child_seed(parent, number))) for number in range(count)]
+            for number in range(count):
+                # One that was started elsewhere goes on from there, as all that the copy remembers does.
+                present = parent.wall_clock.present() if parent.wall_clock else None
+                children.append(stack.enter_context(self.fork(folder, child_seed(parent, number), wall_clock=present)))
             # Those that share the files have them mapped, and the files outlive their names.
             stack.pop_all()
             return children

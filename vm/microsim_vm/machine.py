@@ -21,6 +21,7 @@ from microsim_vm.errors import EngineError, SeedError
 from microsim_vm.guest import ExecResult, Guest, TextTaker
 from microsim_vm.islands.island import ALONE, Berth
 from microsim_vm.templates.spec import ControllerLimits
+from microsim_vm.wallclock import WallClock
 
 GRACE_S = 60.0  # how much longer the host waits than the guest's own limits
 WORLD_TIMEOUT_S = 300.0  # one reset or step of a world
@@ -40,6 +41,7 @@ class Machine(Guest):
         branches: How often it was forked.
         island: Its network; None where its template has none.
         machines: All machines of its rollout by their names; this one alone is "sim".
+        wall_clock: Its wall clock; None where it was started at the present.
         resources: What is released when it is closed.
     """
 
@@ -61,6 +63,7 @@ class Machine(Guest):
         self.probes: dict[str, str] = {}
         self.findings: list[str] = []
         self.drawn = ""
+        self.wall_clock: WallClock | None = None
         self.branches = 0
         self._vm = vm
         self._client = client
@@ -73,6 +76,7 @@ class Machine(Guest):
 
     def adopt(self, entropy: bytes, *, reseed: bool, wall_clock: float | None = None) -> None:
         """Make the copy a guest of its own: entropy, wall clock, host name, seed. Before any user code."""
+        self.wall_clock = None if wall_clock is None else WallClock.starting(wall_clock)
         wall_ns = time.time_ns() if wall_clock is None else round(wall_clock * 1e9)
         args = {"seed": self.seed, "reseed": reseed, "hostname": self.id, "wall_ns": wall_ns,
                 "network": self.network, "scope": self.scope}  # fmt: skip

@@ -58,9 +58,14 @@ def fork(
         machine = first.forker.fork(first.folder, seed, reseed=reseed, wall_clock=wall_clock, berth=island.berth(ALONE))
         stack.enter_context(machine.resources)
         machines = {ALONE: machine}
+        clock = machine.wall_clock
         for name, member in others.items():
             other = member.forker.fork(
-                member.folder, seed_of(seed, name), reseed=reseed, wall_clock=wall_clock, berth=island.berth(name)
+                member.folder,
+                seed_of(seed, name),
+                reseed=reseed,
+                wall_clock=clock.present() if clock else None,  # that of the first, which has run on meanwhile
+                berth=island.berth(name),
             )
             machines[name] = stack.enter_context(other)
         for each in machines.values():

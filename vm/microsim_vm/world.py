@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from microsim_vm import reaper, snapshots, together, warmup
 from microsim_vm.ahead import Ahead
@@ -55,15 +56,17 @@ class WarmWorld:
         self.others = others
         self._ahead = Ahead(forker, snapshot.directory)
 
-    def fork(self, seed: int, *, reseed: bool = True, wall_clock: float | None = None) -> Machine:
+    def fork(
+        self, seed: int, *, reseed: bool = True, wall_clock: float | Literal["template", "now"] = "template"
+    ) -> Machine:
         """Start a microVM from the snapshot, with randomness of its own.
 
         Args:
             seed: Decides every simulation generator of the fork; 0 or more, of any size.
             reseed: False leaves every generator, the kernel's too, as the snapshot had it: all forks then draw
                 the same numbers. For showing that trap, and nothing else.
-            wall_clock: Where the guest's wall clock starts, in seconds since 1970, for replays in which even that
-                is the same; now by default.
+            wall_clock: Where the guest's wall clock starts: in seconds since 1970, or "now"; by default where the
+                template says, see :attr:`wall_clock`.
 
         Returns:
             The machine; close it, or use it as a context manager.
@@ -76,13 +79,23 @@ class WarmWorld:
             SnapshotError: Somebody emptied the cache.
             EngineError: The engine or the guest failed.
         """
+        start = {"template": self.wall_clock, "now": None}[wall_clock] if isinstance(wall_clock, str) else wall_clock
         snapshots.use(self.snapshot)
         if self.others:
             members = {name: world.member for name, world in self.others.items()}
-            return together.fork(self.member, members, seed, reseed=reseed, wall_clock=wall_clock)
-        return self.forker.fork(
-            self.snapshot.directory, seed, reseed=reseed, wall_clock=wall_clock, held=self._ahead.take()
-        )
+            return together.fork(self.member, members, seed, reseed=reseed, wall_clock=start)
+        return self.forker.fork(self.snapshot.directory, seed, reseed=reseed, wall_clock=start, held=self._ahead.take())
+
+    @property
+    def wall_clock(self) -> float | None:
+        """Where the wall clocks of its forks start, in seconds since 1970.
+
+        None for the present: the template says so, or the engine's guests have the host's clock and no other.
+        """
+        forkers = [self.forker, *(world.forker for world in self.others.values())]
+        if any("wall clock" in forker.engine.lacks for forker in forkers):
+            return None
+        return self.template.wall_clock_start
 
     @property
     def member(self) -> together.Member:

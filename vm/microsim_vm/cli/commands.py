@@ -122,7 +122,7 @@ def _pass_on(stream: str, data: bytes) -> None:
 
 def run_shell(args: argparse.Namespace, output: Output) -> int:
     """Open a shell."""
-    from microsim_vm.cli import console
+    from microsim_vm import console
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         output.error("shell needs a terminal; use exec")

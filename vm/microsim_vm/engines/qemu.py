@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from microsim_vm import spawn, tools
+from microsim_vm import spawn, tools, wallclock
 from microsim_vm.engines import hostcpu, memory, tsc
 from microsim_vm.engines.base import Ability, Boot, Isolation, Vm
 from microsim_vm.engines.memory import PAGES, RAM
@@ -176,6 +176,7 @@ class Qemu:
         return [
             "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-no-shutdown", "-sandbox", SANDBOX,
             "-machine", "microvm,memory-backend=ram,rtc=on", "-accel", accel, "-cpu", cpu,
+            "-rtc", f"base={wallclock.BOOT}",
             "-chardev", f"ringbuf,id=console,size={CONSOLE_BYTES}", "-serial", "chardev:console",
             "-object", f"memory-backend-file,id=ram,share={'on' if share else 'off'},mem-path={ram}",
         ]  # fmt: skip

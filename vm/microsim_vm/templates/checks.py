@@ -9,6 +9,7 @@ from typing import get_args
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from microsim_vm import wallclock
 from microsim_vm.islands.policy import Policy, destinations
 
 # Debian suite -> the Python its `python3` package brings; wheels are chosen for it.
@@ -220,6 +221,17 @@ def destination(text: str) -> None:
         raise Complaint(
             f"{text!r} is not a destination: {error}",
             'write "name:port", "address:port" or "network/bits:port", IPv4 only',
+        ) from None
+
+
+def wall_clock(text: str) -> None:
+    """Accept where a wall clock starts."""
+    try:
+        wallclock.start_of(text)
+    except ValueError as error:
+        raise Complaint(
+            f"{text!r} is not where a wall clock can start: {error}",
+            'write now, or a date and time such as "2030-06-01T12:00:00Z"',
         ) from None
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, cast
 import msgspec
 from msgspec import Meta
 
+from microsim_vm import wallclock
 from microsim_vm.errors import TemplateError
 from microsim_vm.islands.policy import Network, Policy
 from microsim_vm.templates import checks, inputs
@@ -53,6 +54,7 @@ GymnasiumId = Annotated[str, Meta(extra={"check": checks.gymnasium_id})]
 Word = Annotated[str, Meta(min_length=1, description="text", extra={"check": checks.command})]
 Arguments = Annotated[tuple[Word, ...], Meta(min_length=1, description="a command: one shell line, or a list")]
 NetworkPolicy = Annotated[str, Meta(extra={"check": checks.network})]
+WallClockStart = Annotated[str, Meta(extra={"check": checks.wall_clock})]
 Destination = Annotated[str, Meta(extra={"check": checks.destination})]
 TcpPort = Annotated[int, Meta(ge=1, le=65535, description="a whole number from 1 to 65535")]
 MachineName = Annotated[
@@ -207,6 +209,7 @@ class Document(_Part, frozen=True):
     egress: tuple[Destination, ...] = ()
     publish: tuple[TcpPort, ...] = ()
     machines: dict[MachineName, OtherMachine] = {}
+    wall_clock: WallClockStart | None = None
     controller: ControllerLimits = ControllerLimits()
 
 
@@ -238,12 +241,23 @@ class Template(Document, frozen=True, kw_only=True):
         """Its network, as an island is made from it."""
         return Network(cast(Policy, self.network), self.egress, self.publish)
 
+    @property
+    def wall_clock_start(self) -> float | None:
+        """Where the wall clocks of its forks start, in seconds since 1970; None for the present.
+
+        The present is the default of a world that talks to others: what they sign is not yet valid on an earlier day.
+        """
+        if self.wall_clock is None:
+            return None if self.network == "egress" else wallclock.PINNED
+        return wallclock.start_of(self.wall_clock)
+
     def canonical(self) -> bytes:
         """Return every setting that the image depends on, as JSON that is the same on every machine.
 
         Left out, because no image depends on them: the description, host paths, the machine's size and the
         warm-up timeout (the snapshot's key has the size), the controller's limits, which are sent with each episode,
-        and all of the network but whether there is one. Bytes of files are not in it either: see :meth:`input_files`.
+        where the wall clock starts, and all of the network but whether there is one. Bytes of files are not in it
+        either: see :meth:`input_files`.
         """
         settings = {
             "schema": SCHEMA_VERSION,
