@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from microsim_vm.errors import MicrosimError
 
-from .collection import PARAMETER, seed_of
+from .collection import PARAMETER, plain_id, seed_of
 from .errors import ReplayError
 from .replay import ReplayId, digest_of, verdict
 from .state import ITEM, RUN, ItemState
@@ -47,7 +47,7 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     asked = config.stash[RUN].settings.replay
     if asked is None:
         return
-    names = [item for item in items if digest_of(item.nodeid) == asked.test]
+    names = [item for item in items if digest_of(plain_id(item)) == asked.test]
     chosen = [item for item in names if PARAMETER in getattr(item, "fixturenames", ()) and seed_of(item) == asked.seed]
     if not chosen:
         raise pytest.UsageError(
@@ -65,7 +65,7 @@ def replay_of(item: pytest.Item, seed: int, world: WarmWorld) -> ReplayId:
         ReplayError: It is to be a replay, and the world has been changed since.
     """
     asked = item.config.stash[RUN].settings.replay
-    come = ReplayId.of(item.nodeid, seed, world, asked.wall_clock if asked else world.wall_clock)
+    come = ReplayId.of(plain_id(item), seed, world, asked.wall_clock if asked else world.wall_clock)
     if asked and come.image != asked.image:
         raise ReplayError(
             f"the world {world.template.name} is not the one of that rollout: its image is {come.image} now, and was "

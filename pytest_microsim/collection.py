@@ -72,25 +72,39 @@ def other_parameters(item: pytest.Item) -> tuple[str, str]:
     assert param is not None
     if not param.id:
         return text, ""
-    # The hidden one is the innermost, so that the last occurrence of its name is it. Values and indices of the other
-    # parameters would not do: values may not cross from a worker, and pytest renumbers indices test by test.
+    # Only other plugins (pytest-repeat) add parameters after the hidden one, so that the last occurrence of its name
+    # is it. Values and indices of the other parameters would not do: values may not cross from a worker, and pytest
+    # renumbers indices test by test.
+    if param.seed is None:
+        return _without(param.id, text), ""  # as in the first run, which has no name
     before, _, after = text.rpartition(param.id)
     return before.removesuffix("-"), after.removeprefix("-")
+
+
+def plain_id(item: pytest.Item) -> str:
+    """Return a test's node id as it is in every run: with ``--dist loadgroup``, xdist adds a group's name to it."""
+    assert item.parent is not None
+    return f"{item.parent.nodeid}::{item.name}"
 
 
 def seed_of(item: pytest.Item) -> int:
     """Return the seed of a test's rollout: its own, or one from the test's id, the same for all runs of the test."""
     param = param_of(item)
-    if param is None:
-        return seed_of_test(item.nodeid)
-    if param.seed is not None:
+    if param is not None and param.seed is not None:
         return param.seed
-    if not param.id:
-        return seed_of_test(item.nodeid)
-    before, _, after = item.nodeid.rpartition(param.id)
-    if before.endswith("-"):
-        return seed_of_test(before[:-1] + after)
-    return seed_of_test(before + after[1:] if after.startswith("-") else before[:-1] + after[1:])  # or all of [...]
+    node_id = plain_id(item)
+    if param is None or not param.id:
+        return seed_of_test(node_id)
+    before, _, after = node_id.rpartition(param.id)
+    if before.endswith("[") and after == "]":
+        return seed_of_test(before[:-1])
+    return seed_of_test(_without(param.id, node_id))
+
+
+def _without(name: str, text: str) -> str:
+    """Return parameters, or a node id with others too, without the last occurrence of one and the dash beside it."""
+    before, _, after = text.rpartition(name)
+    return before[:-1] + after if before.endswith("-") else before + after.removeprefix("-")
 
 
 def problems_of(item: pytest.Item) -> Iterator[str]:

@@ -16,6 +16,7 @@ from .environment import environment_of
 from .markers import microsim_mark
 from .report import captures
 from .state import ITEM, RUN, ItemState
+from .stopping import stops
 from .worlds import WorldPool
 
 if TYPE_CHECKING:
@@ -93,5 +94,5 @@ def _plain_failure() -> Iterator[None]:
 
 
 def _refuse_when_stopping(request: pytest.FixtureRequest) -> None:
-    if request.session.shouldstop or request.session.shouldfail:
+    if stops(request.session):
         pytest.skip("microsim: the run is stopping, so nothing new is started")

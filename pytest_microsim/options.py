@@ -316,6 +316,8 @@ def _replay_flags(option: argparse.Namespace) -> tuple[str, ...]:
         for single in value if isinstance(value, list) else [value]:
             if single is not None:
                 flags += [f"--microsim-{name.replace('_', '-')}", shlex.quote(str(single))]
+    if (steps := getattr(option, "count", 1)) not in (None, 1):  # pytest-repeat's: it is in the ids
+        flags += ["--count", str(steps)]
     return (*flags, "--microsim-locked") if option.microsim_locked else tuple(flags)
 
 

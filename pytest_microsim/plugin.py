@@ -18,10 +18,13 @@ from .report.sections import add_section
 from .report.terminal import write_summary
 from .report.verdicts import Verdicts
 from .state import REPEATS, RUN, Run
+from .stopping import Stopping
 
 __all__ = ["_microsim_worlds", "rollout", "warm_world"]
 
 _VERDICTS = "microsim-verdicts"
+_CALLED = pytest.StashKey[bool]()
+"""Whether a test's call has ended."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     without_workers(config)
     if config.stash[RUN].controls:
         config.pluginmanager.register(Verdicts(config), _VERDICTS)
+        config.pluginmanager.register(Stopping(config))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -92,6 +96,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Note when the call has ended: each subtest makes a report as if it had."""
+    item.stash[_CALLED] = False
+    try:
+        return (yield)
+    finally:
+        item.stash[_CALLED] = True
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -100,7 +114,7 @@ def pytest_runtest_makereport(
     report = yield
     if call.when != "teardown":
         # The set-up's report makes the group known even if the call never ends; the call's replaces it.
-        payload = payload_of(item, ended=call.when == "call")
+        payload = payload_of(item, ended=call.when == "call" and item.stash.get(_CALLED, True))
         if payload is not None:
             setattr(report, ATTRIBUTE, payload)
         add_section(item, report)

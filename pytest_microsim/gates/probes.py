@@ -18,9 +18,6 @@ from .verdicts import Group, Outcome, Verdict, listed
 
 GATE = "T1 probe"
 
-OF_EVERY_PROCESS = ("python.random", "numpy.global")
-"""Sources that a guest has whatever its world is. They show whether a fork got its seed, and nothing of the world."""
-
 
 def judge_probes(group: Group) -> list[Verdict]:
     """Judge each source of one group.
@@ -56,14 +53,6 @@ def judge_probes(group: Group) -> list[Verdict]:
         metric = ", ".join(fine) if verdicts else ""
         verdicts.append(Verdict(GATE, group.name, Outcome.PASSED, message, n=n, n_eff=n, metric=metric))
     return verdicts
-
-
-def has_probes(group: Group) -> bool:
-    """Tell whether at least one source of the world's own can be compared over all seeds of the group."""
-    return bool(group.samples) and any(
-        source.rpartition("/")[2] not in OF_EVERY_PROCESS  # "controller/python.random" is another machine's
-        for source in set.intersection(*(set(sample.probes) for sample in group.samples))
-    )
 
 
 def _why_not(group: Group) -> str:

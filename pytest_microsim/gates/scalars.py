@@ -22,10 +22,8 @@ from fractions import Fraction
 
 from . import partitions, purity
 from .partitions import Partition
-from .probes import has_probes
 from .standing import effective_size, partial, severity, switched_off
-from .variance import has_fingerprints
-from .verdicts import Group, Outcome, Verdict, listed
+from .verdicts import Group, Outcome, Sample, Verdict, listed
 
 GATE = "T3 scalar"
 ALPHA = 1e-6
@@ -40,8 +38,10 @@ def judge_scalars(group: Group, *, alpha: float = ALPHA) -> list[Verdict]:
     Returns:
         One verdict per metric, in order of their names: FAILED if its values follow a partition of the seeds (WARNED
         if the marker says so), ERROR for values that cannot be compared, NOT_ASSESSED for one that some seeds lack.
-        INCONCLUSIVE for one whose values can tell nothing (they are constant, or too few differ) in a group that has
-        neither probes nor trajectories; PASSED otherwise. Or a single one that says why none was looked at.
+        One whose values can tell nothing (they are constant, or too few differ) is PASSED if all seeds have an
+        episode, which tells more; NOT_ASSESSED if only some have, and INCONCLUSIVE if none has. PASSED otherwise.
+        None for a metric that only seeds without a finished episode lack: T2 says that they have none. Or a single
+        one that says why none was looked at.
     """
     if off := switched_off(group):
         return [Verdict(GATE, group.name, Outcome.OFF, off)]
@@ -51,7 +51,7 @@ def judge_scalars(group: Group, *, alpha: float = ALPHA) -> list[Verdict]:
     samples = sorted(group.samples, key=lambda sample: sample.seed)
     seeds = tuple(sample.seed for sample in samples)
     metrics = sorted({name for sample in samples for name in sample.scalars})
-    alone = not (has_fingerprints(group) or has_probes(group))
+    finished = sum(sample.fingerprint is not None for sample in group.samples)
     used = slice(partitions.MOST_SEEDS)
     found = partitions.candidates(seeds[used], tuple(sample.worker for sample in samples)[used])
     level = alpha / max(1, len(found) * len(metrics))
@@ -60,9 +60,16 @@ def judge_scalars(group: Group, *, alpha: float = ALPHA) -> list[Verdict]:
         values = [sample.scalars.get(metric, _ABSENT) for sample in samples]
         verdict = _unusable(group, metric, seeds, values)
         if verdict is None:
-            verdict = _judge(group, metric, seeds[used], values[used], found, level, alone=alone)
-        verdicts.append(verdict)
+            verdict = _judge(group, metric, seeds[used], values[used], found, level, finished=finished)
+        if verdict.outcome is not Outcome.NOT_ASSESSED or not _went_with_the_episode(samples, metric):
+            verdicts.append(verdict)
     return verdicts
+
+
+def _went_with_the_episode(samples: Sequence[Sample], metric: str) -> bool:
+    """Tell whether a metric is missing only where an episode is that other seeds have finished."""
+    without = {sample.fingerprint for sample in samples if metric not in sample.scalars}
+    return without == {None} and any(sample.fingerprint is not None for sample in samples)
 
 
 _ABSENT = object()
@@ -114,7 +121,7 @@ def _kind(value: object) -> str:
 
 def _judge(
     group: Group, metric: str, seeds: tuple[int, ...], values: Sequence[object], found: Sequence[Partition],
-    level: float, *, alone: bool,
+    level: float, *, finished: int,
 ) -> Verdict:  # fmt: skip
     n = len(seeds)
     of = f" (the lowest {n} of {group.expected} seeds)" if n < group.expected else ""
@@ -128,7 +135,7 @@ def _judge(
     elif purity.arrangements_log(counts) < -math.log(level):
         silent = f"has {len(counts)} different values in {n} seeds{of}, too few to tell copies from chance"
     if silent:
-        return _silent(group, metric, n, silent, alone=alone)
+        return _silent(group, metric, n, silent, finished=finished)
     best = _least_likely(values, found, counts)
     if best is None or best[0] > Fraction(level):
         message = f"metric {metric!r}: none of {len(found)} partitions of {n} seeds{of} explains its values"
@@ -155,15 +162,23 @@ def _judge(
     )
 
 
-def _silent(group: Group, metric: str, n: int, what: str, *, alone: bool) -> Verdict:
-    if not alone:
-        message = f"metric {metric!r} {what}; probes or episodes tell whether the seeds differ"
+def _silent(group: Group, metric: str, n: int, what: str, *, finished: int) -> Verdict:
+    """Judge values that say nothing by themselves.
+
+    Probes do not help: they show that generators got their seeds, not that the test has used any.
+    """
+    if finished == group.expected:
+        message = f"metric {metric!r} {what}; the episodes tell whether the seeds differ"
         return Verdict(GATE, group.name, Outcome.PASSED, message, n=n, metric=metric)
+    if finished:
+        message = f"metric {metric!r} {what}, and {finished} of {group.expected} seeds finished an episode"
+        return Verdict(GATE, group.name, Outcome.NOT_ASSESSED, message, n=n, metric=metric)
     return Verdict(
         GATE, group.name, Outcome.INCONCLUSIVE,
-        f"metric {metric!r} of {group.name} {what}, and there is neither an episode nor a probe to tell more",
+        f"metric {metric!r} of {group.name} {what}, and there is no episode to tell more",
         n=n, metric=metric, cause="the test records nothing that depends on the seed, or the seed reaches nothing",
-        next_step="run an episode, declare the world's generators, or record a number that the seed should change",
+        next_step="run an episode, or record a number that the seed should change; if the number is meant to be so, "
+        f"leave it out with @pytest.mark.microsim(unchecked=[{metric!r}])",
     )  # fmt: skip
 
 

@@ -20,15 +20,12 @@ EFFECTIVE = "effective seeds"
 ALPHA = 1e-6
 """Probability of failing a world that has the K equally likely episodes it is said to have."""
 
+_MOST_NAMED = 4
+
 
 def clusters_of(samples: Iterable[Sample]) -> list[tuple[int, ...]]:
     """Group seeds by equal fingerprint, largest cluster first; samples without one are left out."""
     return clustered((sample.seed, sample.fingerprint) for sample in samples if sample.fingerprint is not None)
-
-
-def has_fingerprints(group: Group) -> bool:
-    """Tell whether the episodes of all seeds of the group can be compared."""
-    return len(group.samples) >= group.expected and all(sample.fingerprint is not None for sample in group.samples)
 
 
 def judge_fingerprints(group: Group) -> Verdict:
@@ -68,7 +65,8 @@ def judge_fingerprints(group: Group) -> Verdict:
         GATE,
         group.name,
         outcome,
-        f"{n} seeds of {group.name} amount to {n_eff:.1f} independent episodes (N_eff = {n_eff:.1f}, and {rule})",
+        f"{n} seeds of {group.name} amount to {n_eff:.1f} independent episodes (N_eff = {n_eff:.1f}, and {rule})"
+        + (_constants(group) if len(clusters) == 1 else ""),
         n=n,
         n_eff=n_eff,
         clusters=copies,
@@ -127,6 +125,19 @@ def judge_effective_seeds(group: Group) -> Verdict:
         cause=cause,
         next_step=step,
     )
+
+
+def _constants(group: Group) -> str:
+    """Name the numbers that are the same in all seeds: the results that look like many, and are one."""
+    first, *others = (sample.scalars for sample in group.samples)
+    same = [
+        (name, value)
+        for name, value in sorted(first.items())
+        if all(name in other and other[name] == value for other in others)
+    ]
+    more = f", and {len(same) - _MOST_NAMED} more" if len(same) > _MOST_NAMED else ""
+    listed = ", ".join(f"{name!r} is {value!r}" for name, value in same[:_MOST_NAMED])
+    return f"; in all of them {listed}{more}" if same else ""
 
 
 def _different(group: Group) -> tuple[int, int]:

@@ -34,7 +34,6 @@ def workers(request: pytest.FixtureRequest) -> int:
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Run:
     """Run pytest in a process, with the test's number of workers."""
     monkeypatch.setenv("MICROSIM_CACHE_DIR", CACHE)
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
     def in_process(*arguments: str, timeout_s: float = LIMIT_S) -> pytest.RunResult:
         number = request.getfixturevalue("workers") if "workers" in request.fixturenames else 0

@@ -380,6 +380,8 @@ class TestListingStartsNothing:
             (["--markers"], pytest.ExitCode.OK),
             (["-k", "nothing_has_this_name"], pytest.ExitCode.NO_TESTS_COLLECTED),
             (["-n", "2", "--collect-only"], pytest.ExitCode.OK),
+            (["-n", "2", "-k", "nothing_has_this_name"], pytest.ExitCode.NO_TESTS_COLLECTED),
+            (["-p", "no:xdist", "--collect-only", "--count=3", "-p", "randomly"], pytest.ExitCode.OK),
         ],
     )
     def test_without_engine_and_cache(

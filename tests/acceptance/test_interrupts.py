@@ -127,7 +127,20 @@ def test_a_test_over_its_time_limit_takes_its_guest_with_it(pytester: pytest.Pyt
     wait_for(lambda: not any(map(running, live)), 5)
 
 
-def test_stopping_at_the_first_failure_starts_nothing_more(pytester: pytest.Pytester, run: Run) -> None:
+def test_stopping_at_the_first_failure_starts_nothing_more(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    pytester.makeconftest(
+        """
+        import os
+        from pathlib import Path
+
+        def pytest_runtest_logreport(report):
+            if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+                Path("failed").touch()
+        """
+    )
     pytester.makepyfile(
         """
         from pathlib import Path
@@ -137,12 +150,15 @@ def test_stopping_at_the_first_failure_starts_nothing_more(pytester: pytest.Pyte
         @pytest.mark.seeds(range(40))
         def test_it(rollout):
             Path(f"guest-{rollout.machine.pid}").touch()
-            assert rollout.seed > 1
+            assert rollout.seed != 1
         """
     )
-    result = run(WORLD, "-x", "-n", "2")
+    result = run(WORLD, "-x", "-n", "4")
     assert result.ret != 0
     live = guests(pytester.path)
-    assert len(live) < 10
+    # Each other worker may be at one when it hears of it; what xdist has given it besides is not begun.
+    failed = (pytester.path / "failed").stat().st_mtime
+    late = [path for path in pytester.path.glob("guest-*") if path.stat().st_mtime > failed]
+    assert len(late) <= 2 * 3
     assert not any(map(running, live))
     assert "not assessed: " in result.stdout.str()

@@ -26,6 +26,8 @@ def test_seeds_repeat_themselves_with_and_without_workers(
         """
         import pytest
 
+        python, stops = ("python3", "-c"), "*{f'stop-{n}' for n in range(16)}"
+
         class TestGroup:
             @pytest.mark.seeds([0, 3, 2**32, 1 + 2**40])
             @pytest.mark.parametrize("steps", [5, 6])
@@ -35,9 +37,11 @@ def test_seeds_repeat_themselves_with_and_without_workers(
                 assert first.seed == rollout.seed
                 assert second.seed not in (0, 1, 3, 4, 2**32)
                 assert first.fingerprint != second.fingerprint
+                # A process that is started here walks sets of text by the seed's hash, on whichever worker.
+                order = rollout.exec([*python, f"print({stops})"], check=True).stdout.strip() if steps == 5 else ""
                 assert first.trajectory["action"].shape[0] == first.steps == steps
                 assert first.trajectory["observation"].shape == (steps + 1, 4)
-                prints = f"{first.fingerprint} {second.seed} {second.fingerprint}"
+                prints = f"{first.fingerprint} {second.seed} {second.fingerprint} {order}"
                 request.node.user_properties.append(("prints", prints))
 
         def test_unmarked(rollout, request):
@@ -45,14 +49,20 @@ def test_seeds_repeat_themselves_with_and_without_workers(
         """
     )
     recorded = []
+
+    def hash_seed(properties: dict[str, str]) -> str:
+        return str(json.loads(properties["microsim_knobs"])["hash_seed"])
+
     for arguments in ((), ("-n", "2")):
         result = run(WORLD, *arguments, "--junitxml=report.xml")
         result.assert_outcomes(passed=9)
         assert "2 passed" in "".join(line for line in result.outlines if line.startswith("groups of seeds"))
         cases = ElementTree.parse(pytester.path / "report.xml").iter("testcase")
-        recorded.append({case.get("name"): _properties(case)["prints"] for case in cases})
+        recorded.append({case.get("name"): _properties(case) for case in cases})
+        recorded[-1] = {name: (found["prints"], hash_seed(found)) for name, found in recorded[-1].items()}
     assert recorded[0] == recorded[1]
-    assert len(set(recorded[0].values())) == 9
+    assert len({prints for prints, _ in recorded[0].values()}) == 9
+    assert len({hash_seed for _, hash_seed in recorded[0].values()}) == 5  # two parameters share each seed's
 
 
 def test_properties_header_and_summary(pytester: pytest.Pytester, run: Run, workers: int, controllers: Path) -> None:
@@ -102,8 +112,9 @@ def test_a_failure_says_how_to_replay_it_and_what_was_written(
 ) -> None:
     pytester.mkdir("suite with space")
     (controllers / "loud.py").write_text(
-        "import sys\n"
+        "import os, sys, time\n"
         "out = sys.stdout.buffer\n"
+        "if os.fork() == 0: time.sleep(600)\n"
         "def act(observation):\n"
         "    out.write(b'bytes \\xff\\xfe\\x00\\x1b[31m \\xe2'); out.flush()\n"
         "    out.write(b'\\x82\\xac end\\n'); out.flush()\n"
@@ -126,6 +137,7 @@ def test_a_failure_says_how_to_replay_it_and_what_was_written(
     assert "seed 2 of world cartpole (image " in text
     replay = "pytest 'suite with space/test_loud.py::TestLoud::test_it[seed-0002]' --microsim-world cartpole"
     assert f"replay: {replay} --microsim-seeds 1:4" in text
+    assert "the controller (episode 0, seed 2):\n  | it left processes behind, which were killed: 1" in text
     assert "controller stdout (episode 0, seed 2):\n  | bytes ��\\x00\\x1b[31m € end" in text
     assert "controller stderr (episode 0, seed 2):\n  | complaint" in text
     assert "guest console, last lines:\n  | guest speaks" in text
@@ -146,7 +158,7 @@ def test_a_failure_says_how_to_replay_it_and_what_was_written(
     assert "1 not assessed" in replayed.stdout
 
 
-def test_broken_controllers_and_tests(pytester: pytest.Pytester, run: Run, workers: int, controllers: Path) -> None:
+def test_broken_controllers_and_tests(pytester: pytest.Pytester, run: Run, controllers: Path) -> None:
     (controllers / "syntax.py").write_text("x = 1\ndef act(observation:\n    return 0\n")
     (controllers / "raises.py").write_text("def act(observation):\n    return 1 / 0\n")
     pytester.makepyfile(
@@ -169,7 +181,7 @@ def test_broken_controllers_and_tests(pytester: pytest.Pytester, run: Run, worke
             rollout.run("controllers/balance.py", max_steps=100000, timeout_seconds=0.001)
         """
     )
-    result = run(WORLD, "-p", "no:randomly")
+    result = run(WORLD, "-n", "2", "-p", "no:randomly")
     result.assert_outcomes(passed=1, failed=5)
     text = result.stdout.str()
     assert "syntax.py:2: the controller does not compile" in text
@@ -184,7 +196,7 @@ def test_broken_controllers_and_tests(pytester: pytest.Pytester, run: Run, worke
 
 
 def test_a_world_that_cannot_be_loaded_fails_each_test_clearly_and_once(
-    pytester: pytest.Pytester, run: Run, workers: int, cold_cache: Path
+    pytester: pytest.Pytester, run: Run, cold_cache: Path
 ) -> None:
     folder = pytester.path / "templates" / "broken"
     folder.mkdir(parents=True)
@@ -199,7 +211,7 @@ def test_a_world_that_cannot_be_loaded_fails_each_test_clearly_and_once(
             pass
         """
     )
-    result = run("--microsim-world=broken", f"--microsim-cache-dir={cold_cache}")
+    result = run("--microsim-world=broken", f"--microsim-cache-dir={cold_cache}", "-n", "2")
     result.assert_outcomes(errors=4)
     text = result.stdout.str()
     assert text.count("RuntimeError: the shelf is missing") >= 4
@@ -215,20 +227,21 @@ def test_workers_share_one_warm_up_and_the_next_run_needs_none(
         """
         import pytest
 
-        @pytest.mark.seeds(range(4))
+        @pytest.mark.seeds(range(6))
         def test_it(rollout):
             rollout.reset()
         """
     )
-    arguments = (WORLD, f"--microsim-cache-dir={cold_cache}", "-n", "2")
+    arguments = (WORLD, f"--microsim-cache-dir={cold_cache}", "-n", "4")
     first = run(*arguments)
-    first.assert_outcomes(passed=4)
-    assert "warmed in this run; 4 rollouts" in first.stdout.str()
+    first.assert_outcomes(passed=6)
+    assert "warmed in this run; 6 rollouts" in first.stdout.str()
+    assert len(list((cold_cache / "snapshots").glob("[!.]*/manifest.json"))) == 1
     # The progress of a worker reaches the real stderr, past all capturing.
     assert first.errlines.count("microsim: cartpole: loading cartpole") == 1
     second = run(*arguments)
-    second.assert_outcomes(passed=4)
-    assert "snapshot reused; 4 rollouts" in second.stdout.str()
+    second.assert_outcomes(passed=6)
+    assert "snapshot reused; 6 rollouts" in second.stdout.str()
     assert "loading cartpole" not in second.stderr.str()
 
 
@@ -249,7 +262,7 @@ def test_a_marker_may_choose_another_world(pytester: pytest.Pytester, run: Run, 
     assert not any(line.startswith("warehouse (") for line in result.outlines)
 
 
-def test_floods_of_output_stay_bounded(pytester: pytest.Pytester, run: Run, workers: int, controllers: Path) -> None:
+def test_floods_of_output_stay_bounded(pytester: pytest.Pytester, run: Run, controllers: Path) -> None:
     (controllers / "flood.py").write_text(
         "import sys\n"
         "def act(observation):\n"
@@ -260,22 +273,22 @@ def test_floods_of_output_stay_bounded(pytester: pytest.Pytester, run: Run, work
         """
         import pytest
 
-        @pytest.mark.seeds(range(4))
+        @pytest.mark.seeds(range(2))
         def test_it(rollout):
             rollout.run("controllers/flood.py", max_steps=1)
             assert False
         """
     )
-    result = run(WORLD, "--junitxml=report.xml", "--tb=short")
-    result.assert_outcomes(failed=4)
+    result = run(WORLD, "-n", "2", "--junitxml=report.xml", "--tb=short")
+    result.assert_outcomes(failed=2)
     report = pytester.path / "report.xml"
     texts = [failure.text or "" for failure in ElementTree.parse(report).iter("failure")]
-    assert len(texts) == 4
+    assert len(texts) == 2
     assert all("first words" in text and " last words" in text and "bytes left out" in text for text in texts)
-    assert report.stat().st_size < 4 * 500_000
+    assert report.stat().st_size < 2 * 500_000
 
 
-def test_long_names_and_deep_directories(pytester: pytest.Pytester, run: Run, workers: int, controllers: Path) -> None:
+def test_long_names_and_deep_directories(pytester: pytest.Pytester, run: Run, controllers: Path) -> None:
     name = "test_" + "größe_" * 13
     pytester.makepyfile(
         f"""
@@ -289,12 +302,12 @@ def test_long_names_and_deep_directories(pytester: pytest.Pytester, run: Run, wo
     )
     deep = pytester.path.joinpath(*["deep"] * 24)
     deep.mkdir(parents=True)
-    result = run(WORLD, f"--basetemp={deep / 'temp'}")
+    result = run(WORLD, "-n", "2", f"--basetemp={deep / 'temp'}")
     result.assert_outcomes(passed=3)
 
 
 def test_a_generator_that_no_fork_reseeds_is_reported_loudly(
-    pytester: pytest.Pytester, run: Run, workers: int, cold_cache: Path
+    pytester: pytest.Pytester, run: Run, cold_cache: Path
 ) -> None:
     folder = pytester.path / "templates" / "careless"
     shutil.copytree(REPOSITORY / "templates" / "cartpole", folder, ignore=shutil.ignore_patterns("*.lock"))
@@ -311,7 +324,7 @@ def test_a_generator_that_no_fork_reseeds_is_reported_loudly(
             rollout.reset()
         """
     )
-    result = run("--microsim-world=careless", f"--microsim-cache-dir={cold_cache}")
+    result = run("--microsim-world=careless", f"--microsim-cache-dir={cold_cache}", "-n", "2")
     result.assert_outcomes(passed=2)
     findings = [line for line in result.outlines if line.startswith("FINDING in careless: ")]
     assert len(findings) == 1, result.stdout.str()

@@ -310,8 +310,8 @@ def world(env: dict[str, str] | None = None, wall_clock: float | None = None, **
         template=SimpleNamespace(env=env or {}),
         snapshot=SimpleNamespace(manifest=manifest),
         digest="d" * 64,
-        others=others,
         wall_clock=wall_clock,
+        others=others,
     )
 
 

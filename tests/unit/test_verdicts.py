@@ -137,7 +137,8 @@ def test_what_a_group_shows_decides_how_it_ends(pytester: pytest.Pytester, worke
     result.assert_outcomes(passed=160, failed=len(found))
     text = result.stdout.str()
     for words in (
-        "16 seeds of test_field.py::test_ignores_the_seed amount to 1.0 independent episodes",
+        "16 seeds of test_field.py::test_ignores_the_seed amount to 1.0 independent episodes (N_eff = 1.0, and at most "
+        "12 of 16 fails); in all of them 'score' is 1.0",
         "16 seeds of test_field.py::test_two_clusters amount to 2.0 independent episodes",
         "copies of each other: seeds 0, 2, 4, 6, 8, 10, 12, 14",
         "metric 'score' of test_field.py::test_constant_alone_strictly is 1.0 in all 16 seeds",
@@ -147,7 +148,7 @@ def test_what_a_group_shows_decides_how_it_ends(pytester: pytest.Pytester, worke
         assert words in text, words
     assert [line for line in result.outlines if line.startswith("inconclusive: ")] == [
         "inconclusive: T3 scalar: metric 'score' of test_field.py::test_constant_alone is 1.0 in all 16 seeds, and "
-        "there is neither an episode nor a probe to tell more"
+        "there is no episode to tell more"
     ]
     assert {line for line in result.outlines if line.startswith("not assessed: ")} == {
         # That group has another verdict, which is worse.

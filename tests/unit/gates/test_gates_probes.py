@@ -7,7 +7,7 @@ import random
 import pytest
 from gate_groups import group, of_probes
 
-from pytest_microsim.gates.probes import has_probes, judge_probes
+from pytest_microsim.gates.probes import judge_probes
 from pytest_microsim.gates.verdicts import Group, Outcome, Sample
 
 
@@ -88,12 +88,6 @@ def test_a_source_that_some_seeds_lack_is_said() -> None:
     verdicts = judge_probes(group(samples))
     assert [verdict.outcome for verdict in verdicts] == [Outcome.INCONCLUSIVE, Outcome.PASSED]
     assert "'late' is missing in seeds 0, 1: 4 of 6 seeds" in verdicts[0].message
-    assert has_probes(group(samples))
-    assert not has_probes(group([Sample(0, None, probes={"a": "1"}), Sample(1, None, probes={"b": "1"})]))
-    # What every guest has tells nothing of its world.
-    assert not has_probes(of_probes([1, 2], source="python.random"))
-    assert not has_probes(of_probes([1, 2], source="controller/numpy.global"))
-    assert has_probes(of_probes([1, 2], source="controller/world.wind"))
 
 
 def test_copies_are_found_and_gaps_said_in_one_source() -> None:

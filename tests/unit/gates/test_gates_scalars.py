@@ -102,17 +102,26 @@ def test_seeds_that_are_no_range_are_judged() -> None:
 
 
 @pytest.mark.parametrize("values", [[3.5] * 16, [True] * 15 + [False]])
-def test_what_can_tell_nothing_is_inconclusive_alone_and_passes_beside_other_evidence(values: list[object]) -> None:
-    (verdict,) = judge_scalars(of_scalars(values))
-    assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "neither an episode nor a probe" in verdict.message
-    for evidence in ({"fingerprint": "f"}, {"probes": {"wind": "1"}}):
-        samples = [
-            Sample(**{"seed": seed, "fingerprint": None, "scalars": {"distance": value}, **evidence})  # type: ignore[arg-type]
-            for seed, value in enumerate(values)
-        ]
-        (verdict,) = judge_scalars(group(samples))
-        assert verdict.outcome is Outcome.PASSED
+@pytest.mark.parametrize(
+    ("episodes", "outcome", "words"),
+    [
+        (0, Outcome.INCONCLUSIVE, "and there is no episode to tell more"),
+        (15, Outcome.NOT_ASSESSED, "and 15 of 16 seeds finished an episode"),
+        (16, Outcome.PASSED, "the episodes tell whether the seeds differ"),
+    ],
+)
+def test_what_can_tell_nothing_passes_only_beside_episodes(
+    values: list[object], episodes: int, outcome: Outcome, words: str
+) -> None:
+    # That generators were given different seeds does not show that the number has anything to do with them.
+    samples = [
+        Sample(seed, "f" if seed < episodes else None, scalars={"distance": value}, probes={"world.wind": str(seed)})
+        for seed, value in enumerate(values)
+    ]
+    (verdict,) = judge_scalars(group(samples))
+    assert verdict.outcome is outcome
+    assert words in verdict.message
+    assert ("unchecked=['distance']" in verdict.next_step) is (outcome is Outcome.INCONCLUSIVE)
 
 
 def test_each_metric_has_its_verdict_and_shares_the_level() -> None:
@@ -152,6 +161,18 @@ def test_a_metric_that_some_seeds_lack_is_not_assessed() -> None:
     (verdict,) = judge_scalars(group(samples))
     assert verdict.outcome is Outcome.NOT_ASSESSED
     assert "3 of 4 seeds have it; it is missing in seeds 0" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("lap", "outcomes"), [(1.0, []), (math.nan, [Outcome.ERROR])], ids=["a number", "one that is wrong all the same"]
+)
+def test_a_metric_that_went_missing_with_its_episode_is_not_said_again(lap: float, outcomes: list[Outcome]) -> None:
+    samples = [Sample(seed, str(seed) if seed else None, scalars={"lap": lap} if seed else {}) for seed in range(4)]
+    assert [verdict.outcome for verdict in judge_scalars(group(samples))] == outcomes
+    # Of a seed that has finished its episode, it is said.
+    samples[3] = Sample(3, "3")
+    assert Outcome.PASSED not in {verdict.outcome for verdict in judge_scalars(group(samples))}
+    assert len(judge_scalars(group(samples))) == 1
 
 
 @pytest.mark.parametrize(

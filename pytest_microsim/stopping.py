@@ -1,0 +1,47 @@
+"""Nothing new is started once a run stops, in workers too: pytest-xdist lets each go on with all it was given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GIVEN = "microsim_stop"
+"""The name under which a worker is told of a file that is there once the run stops."""
+
+
+class Stopping:
+    """Tells the workers of this process that the run stops; does nothing where it has none."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._path = Path(tempfile.gettempdir(), f"microsim-stop-{uuid.uuid4().hex}")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker of the file."""
+        node.workerinput[GIVEN] = str(self._path)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self) -> None:
+        """Make the file once pytest has seen enough failures."""
+        session: Any = self._config.pluginmanager.get_plugin("session")
+        if session is not None and stops(session):
+            with contextlib.suppress(OSError):
+                self._path.touch()
+
+    def pytest_unconfigure(self) -> None:
+        """Remove it."""
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+def stops(session: pytest.Session) -> bool:
+    """Tell whether the run is stopping, as far as this process, or the one that controls it, knows."""
+    given = getattr(session.config, "workerinput", {}).get(GIVEN)
+    return bool(session.shouldstop or session.shouldfail or (given and os.path.exists(given)))
