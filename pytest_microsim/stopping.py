@@ -20,25 +20,27 @@ class Stopping:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._path = Path(tempfile.gettempdir(), f"microsim-stop-{uuid.uuid4().hex}")
+        self._path: Path | None = None  # with the first worker: looking for a place for it makes a file
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a worker of the file."""
+        self._path = self._path or Path(tempfile.gettempdir(), f"microsim-stop-{uuid.uuid4().hex}")
         node.workerinput[GIVEN] = str(self._path)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self) -> None:
         """Make the file once pytest has seen enough failures."""
         session: Any = self._config.pluginmanager.get_plugin("session")
-        if session is not None and stops(session):
+        if self._path is not None and session is not None and stops(session):
             with contextlib.suppress(OSError):
                 self._path.touch()
 
     def pytest_unconfigure(self) -> None:
         """Remove it."""
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
 
 
 def stops(session: pytest.Session) -> bool:

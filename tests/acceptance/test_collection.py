@@ -30,39 +30,49 @@ def once(result: pytest.RunResult, words: str) -> bool:
     return errors.count(words) == 1
 
 
-@pytest.mark.parametrize(
-    ("seeds", "words"),
-    [
-        ("{1, 2}", "a set is not a list of seeds"),
-        ("(seed for seed in range(4))", "a generator is not a list of seeds"),
-        ("[-1]", "-1 is negative"),
-        ("[True]", "True is a bool"),
-        ("[]", "holds no seed"),
-        ("[1, 2, 1]", "repeated seeds: 1"),
-        ("7", "seeds(range(7)) for 7 seeds, or seeds([7])"),
-        ("", "seeds takes one list of seeds"),
-        ("1, 2", "write seeds([1, 2])"),
-        ("sorted=[1]", "seeds takes one list of seeds"),
-    ],
-)
-def test_bad_seeds_are_refused_with_the_line_of_the_marker(
-    pytester: pytest.Pytester, run: Run, workers: int, seeds: str, words: str
-) -> None:
-    pytester.makepyfile(
-        f"""
-        import pytest
+BAD_SEEDS = [
+    ("{1, 2}", "a set is not a list of seeds"),
+    ("(seed for seed in range(4))", "a generator is not a list of seeds"),
+    ("[-1]", "-1 is negative"),
+    ("[True]", "True is a bool"),
+    ("[]", "holds no seed"),
+    ("[1, 2, 1]", "repeated seeds: 1"),
+    ("7", "seeds(range(7)) for 7 seeds, or seeds([7])"),
+    ("", "seeds takes one list of seeds"),
+    ("1, 2", "write seeds([1, 2])"),
+    ("sorted=[1]", "seeds takes one list of seeds"),
+]
+BAD_MARKERS = [
+    ("worlds='cartpole'", "unknown name 'worlds'; did you mean 'world'?"),
+    ("zzz=1", "unknown name 'zzz'; known: world, reseed, variance, deterministic, max_steps"),
+    ("'cartpole'", "takes names only, as in microsim(world='cartpole')"),
+    ("variance='maybe'", "variance is 'maybe'; it can be fail, warn, off"),
+    ("reseed=0", "reseed is True or False, not 0"),
+    ("max_steps=0", "max_steps is a number of steps"),
+    ("world=''", "world is the name of a template"),
+]
 
-        def test_plain():
-            pass
 
-        @pytest.mark.parametrize("x", [1])
-        @pytest.mark.seeds({seeds})
-        def test_it(rollout, x):
-            pass
-        """
-    )
-    file = pytester.path / "test_bad_seeds_are_refused_with_the_line_of_the_marker.py"
-    failed_collection(run("--microsim-world=cartpole"), f"{file}:7: ", words)
+def test_bad_marks_are_refused_with_the_line_of_each(pytester: pytest.Pytester, run: Run, workers: int) -> None:
+    expected = {}
+    for number, (mark, words) in enumerate(
+        [*((f"seeds({seeds})", words) for seeds, words in BAD_SEEDS)]
+        + [(f"microsim({arguments})", f"@pytest.mark.microsim: {words}") for arguments, words in BAD_MARKERS]
+    ):
+        path = pytester.path / f"test_{number}.py"
+        path.write_text(
+            "import pytest\n\n"
+            "def test_plain():\n    pass\n\n"
+            f'@pytest.mark.parametrize("x", [1])\n@pytest.mark.{mark}\ndef test_it(rollout, x):\n    pass\n'
+        )
+        expected[f"{path}:7: "] = words
+    result = run("--microsim-world=cartpole")
+    failed_collection(result)
+    errors = result.stdout.str().partition("short test summary info")[0].split("ERROR collecting")[1:]
+    found = {place: error for error in errors for place in expected if place in error}
+    assert len(errors) == len(found) == len(expected)
+    for place, words in expected.items():
+        assert words in found[place]
 
 
 def test_accepted_seeds_become_stable_plain_ids(pytester: pytest.Pytester, run: Run, workers: int) -> None:
@@ -193,33 +203,6 @@ def test_a_fixture_may_be_what_uses_the_rollout(pytester: pytest.Pytester, run: 
         "test_it[seed-0001]",
         "test_helper_of_the_same_module",
     ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("worlds='cartpole'", "unknown name 'worlds'; did you mean 'world'?"),
-        ("zzz=1", "unknown name 'zzz'; known: world, reseed, variance, deterministic, max_steps"),
-        ("'cartpole'", "takes names only, as in microsim(world='cartpole')"),
-        ("variance='maybe'", "variance is 'maybe'; it can be fail, warn, off"),
-        ("reseed=0", "reseed is True or False, not 0"),
-        ("max_steps=0", "max_steps is a number of steps"),
-        ("world=''", "world is the name of a template"),
-    ],
-)
-def test_a_wrong_marker_is_refused(
-    pytester: pytest.Pytester, run: Run, workers: int, arguments: str, words: str
-) -> None:
-    pytester.makepyfile(
-        f"""
-        import pytest
-
-        @pytest.mark.microsim({arguments})
-        def test_it(rollout):
-            pass
-        """
-    )
-    failed_collection(run("--microsim-world=cartpole"), ".py:3: @pytest.mark.microsim: ", words)
 
 
 def test_no_world_chosen_names_the_three_ways(pytester: pytest.Pytester, run: Run, workers: int) -> None:
