@@ -27,10 +27,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 CONTROLLERS = REPOSITORY / "example_tests/controllers"
 
 
-def arguments(description: str, **defaults: object) -> argparse.Namespace:
+def arguments(description: str, *, world: str = "warehouse", **defaults: object) -> argparse.Namespace:
     """Parse ``--world``, ``--engine`` and one option per default."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--world", default="warehouse", help="template to measure")
+    parser.add_argument("--world", default=world, help="template to measure")
     parser.add_argument("--engine", choices=select.ENGINES, default="auto", help="what runs the guests")
     for name, value in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)

@@ -152,7 +152,8 @@ def test_ctrl_c_during_an_episode_ends_everything(place: Place, body: str) -> No
     with session(HOLD + body + "\n", *place.arguments) as other:
         other.expect("busy")
         time.sleep(1.0)
-        guests = [child.pid for child in psutil.Process(other.process.pid).children()]
+        children = psutil.Process(other.process.pid).children()
+        guests = [child.pid for child in children if child.name().startswith(("qemu", "runsc"))]
         if "map" in body:
             assert len(guests) >= 4  # two of them change from moment to moment, and one may be started ahead
         else:
@@ -217,6 +218,7 @@ def test_a_guest_inherits_no_descriptor_and_no_environment(place: Place, tmp_pat
     assert rest <= {"socket", "pipe", "anon_inode"}
 
 
+@ON_ANY_ENGINE
 def test_two_sessions_warm_the_same_world_once_also_in_a_deep_folder(tmp_path: Path, engine: str) -> None:
     deep = tmp_path / ("tïef und breit " * 8).strip()
     assert len(str(deep)) > 120
@@ -241,6 +243,7 @@ def test_two_sessions_warm_the_same_world_once_also_in_a_deep_folder(tmp_path: P
     assert list((deep / "tmp").iterdir()) == []
 
 
+@ON_ANY_ENGINE
 def test_worlds_with_different_keys_are_warmed_side_by_side(tmp_path: Path, engine: str) -> None:
     cache = fresh_cache(tmp_path / "cache")
     first, second = plain(tmp_path / "a"), plain(tmp_path / "b", ("start: 1", "start: 100"))

@@ -16,6 +16,7 @@ from microsim_vm.engines import gvisor, qemu, runsc, select, trials
 from microsim_vm.engines.base import Boot
 from microsim_vm.errors import MicrosimError, MissingToolError
 from microsim_vm.islands import trials as trying
+from microsim_vm.jail import layers
 from microsim_vm.templates import base, spec
 from microsim_vm.tools import Progress
 
@@ -74,6 +75,7 @@ def everything(cache: Cache, *, deep: bool, progress: Progress) -> Iterator[Find
         yield _gvisor(platform, cache, progress)
     yield _chosen(cache, deep, progress)
     yield _guest_memory()
+    yield _jail()
     yield from _networks()
     yield _space(cache)
     yield _budget()
@@ -196,6 +198,16 @@ def _guest_memory() -> Finding:
         detail = f"running sandboxes cannot be forked: {problem or 'what is written does not arrive'}"
         return Finding(name, "unusable", detail, "sudo sysctl kernel.yama.ptrace_scope=1")
     return Finding(name, "ok", "the memory of a child can be copied, so running sandboxes can be forked")
+
+
+def _jail() -> Finding:
+    """Enter each layer of the jail that QEMU runs in."""
+    name = "jail"
+    try:
+        found = layers.here()
+    except MicrosimError as error:
+        return Finding(name, "unusable", error.what)
+    return Finding(name, "ok" if found.whole else "unusable", found.detail())
 
 
 def _networks() -> Iterator[Finding]:

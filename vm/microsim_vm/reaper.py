@@ -1,9 +1,10 @@
-"""Remove what dead processes left: guests, half-written files, sandboxes, doors. Runs at every start."""
+"""Remove what dead processes left: guests, half-written files, sandboxes, doors, groups. Runs at every start."""
 
 from __future__ import annotations
 
 from microsim_vm import runtime
 from microsim_vm.cache import Cache
+from microsim_vm.jail import cgroups
 from microsim_vm.sandbox import door
 from microsim_vm.sandbox.store import Store
 
@@ -16,4 +17,6 @@ def reap(cache: Cache) -> list[str]:
     """
     removed = [*runtime.reap(cache), *Store(cache).reap()]
     door.reap()
+    with runtime.locked() as folder:
+        removed += cgroups.reap(folder)
     return removed

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from microsim_vm import shield, tools
 
@@ -20,6 +22,7 @@ def child(
     argv: Sequence[str],
     *,
     inside: Sequence[str] = (),
+    groups: Sequence[Path] = (),
     pass_fds: Sequence[int] = (),
     stdin: int = subprocess.DEVNULL,
     stdout: int = subprocess.DEVNULL,
@@ -34,13 +37,15 @@ def child(
     Args:
         argv: Program and arguments.
         inside: Words that start a program in other namespaces.
+        groups: Folders of control groups that it is in, with all that it starts.
         pass_fds: Descriptors that it inherits.
         stdin: Its standard input.
         stdout: Its standard output.
         stderr: Its standard error.
     """
     # The kernel does not tell a child whose parent died before it asked to be told.
-    unless_orphaned = [tools.need("sh"), "-c", f'[ "$PPID" = {os.getpid()} ] && exec "$@"', "sh"]
+    entering = "".join(f"echo 0 >{shlex.quote(str(group))}/cgroup.procs && " for group in groups)
+    unless_orphaned = [tools.need("sh"), "-c", f'{entering}[ "$PPID" = {os.getpid()} ] && exec "$@"', "sh"]
     # The shell adds variables of its own.
     dying_with_us = [tools.need("setpriv"), "--pdeathsig", "KILL", *unless_orphaned, tools.need("env"), "-i"]
     command = [*inside, *dying_with_us, *argv]  # in this order: a new user namespace would end the promise to die

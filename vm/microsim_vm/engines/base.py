@@ -129,6 +129,9 @@ class Engine(Protocol):
     def lacks(self) -> Mapping[Ability, str]:
         """Which abilities it has not, each with the reason."""
 
+    def unjailed(self) -> str:
+        """Return what is missing here of the jail around its processes, one phrase; "" where nothing is."""
+
     def largest(self, memory_mib: int) -> Mapping[str, int]:
         """Return all files that a saved guest of this size may have, and the most bytes of each."""
 

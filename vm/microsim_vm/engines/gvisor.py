@@ -26,6 +26,7 @@ from microsim_vm.engines.runsc import Program
 from microsim_vm.errors import EngineError, SnapshotError
 from microsim_vm.islands import namespaces
 from microsim_vm.islands.plug import Plug, Wire
+from microsim_vm.jail import cgroups
 from microsim_vm.templates import rootfs
 
 CHECKPOINT = "checkpoint.img"  # runsc's own name for it
@@ -36,6 +37,8 @@ UNSAVABLE = (
     "minute, and no TCP socket that a process waits for with epoll (asyncio and selectors do)"
 )
 END_TIMEOUT_S = 30.0
+END_S = 1.0
+PROCESSES = 16384  # and threads, half of what many hosts have: too many are counted, and the guest ended, before
 ENV = {
     "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": config.GUEST_FOLDER, "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1", kernel.KERNEL: "gvisor",
@@ -66,6 +69,7 @@ class GvisorVm:
         self._timeout_s = timeout_s
         self._plug = plug
         self._process: subprocess.Popen[bytes] | None = None
+        self._group = cgroups.Group()
         self._text = bytearray()
         self._paused = self._saving = self._ended = False
         self._starts = 0
@@ -76,6 +80,7 @@ class GvisorVm:
         try:
             owner.write(self._folder, owner.Process.current())
             runsc.write_bundle(self._folder, program, network=plug is not None)
+            self._group = cgroups.make(_limits(memory_mib))
         except BaseException:
             self.kill()
             raise
@@ -122,8 +127,9 @@ class GvisorVm:
                 if self._starts > 1:  # runsc takes what a namespace has
                     namespaces.renew(self._plug)
             self._process = spawn.child(
-                argv, inside=inside, stdin=self._theirs.fileno(), stdout=console_end, stderr=console_end
-            )
+                argv, inside=inside, groups=self._group.folders, stdin=self._theirs.fileno(), stdout=console_end,
+                stderr=console_end,
+            )  # fmt: skip
         except BaseException:
             os.close(console)
             raise
@@ -171,7 +177,13 @@ class GvisorVm:
 
     def console(self) -> str:
         """Return the tail of what the guest and runsc printed."""
-        return self._text.decode("utf-8", "replace")
+        killed = self._group.why_killed()
+        if killed and self._process is not None:
+            try:
+                self._process.wait(END_S)  # a moment after its kernel, whose channel is closed
+            except subprocess.TimeoutExpired:  # the limit was met, and the guest runs on
+                killed = ""
+        return self._text.decode("utf-8", "replace") + (f"microsim: killed: {killed}\n" if killed else "")
 
     def alive(self) -> bool:
         """Tell whether the guest runs, or can still be started."""
@@ -188,6 +200,7 @@ class GvisorVm:
         self._theirs.close()
         try:
             self._kill_processes()
+            self._group.remove()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -262,6 +275,10 @@ class Gvisor:
         """Return "gvisor <version>, <platform>"."""
         return f"gvisor {runsc.version()}, {self.platform}"
 
+    def unjailed(self) -> str:
+        """Return "": its processes jail themselves wherever it works, and are watched where there are no groups."""
+        return ""
+
     def largest(self, memory_mib: int) -> Mapping[str, int]:
         """Return the size of the checkpoint, which is all: memory, files, and gVisor's own state."""
         return {CHECKPOINT: (memory_mib + overuse.SPARE_MIB) << 20}
@@ -318,6 +335,15 @@ class Gvisor:
     def flatten(self, folder: Path) -> None:
         """Decompress the checkpoint, where this release of gVisor has compressed it in a way that we know."""
         checkpoint.store(folder / CHECKPOINT)
+
+
+def _limits(memory_mib: int) -> cgroups.Limits:
+    """Return what its processes may use at once: far more than they are watched for, and ended with a better reason.
+
+    A guest that is being written may have more than it is promised for that moment. All the host's processors are its
+    own, as it sees them all; each group has a fair share of them.
+    """
+    return cgroups.Limits(2 * (memory_mib + overuse.SPARE_MIB), 0, PROCESSES)
 
 
 def _program(boot: Boot) -> Program:

@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from microsim_vm import spawn, tools, wallclock
+from microsim_vm import tools, wallclock
 from microsim_vm.engines import hostcpu, memory, tsc
 from microsim_vm.engines.base import Ability, Boot, Isolation, Vm
 from microsim_vm.engines.memory import PAGES, RAM
 from microsim_vm.engines.qmp import Qmp
 from microsim_vm.errors import BootError, EngineError, SnapshotError
 from microsim_vm.islands.plug import Plug, Wire
+from microsim_vm.jail import cell, layers
+from microsim_vm.jail.cell import Cell
+from microsim_vm.jail.cgroups import Limits
 
 Accelerator = Literal["kvm", "tcg"]
 STATE = "state"
 CONSOLE_BYTES = 65536
 MAX_STATE = 1 << 30
 START_TIMEOUT_S = 30.0
+END_S = 1.0
 DEAD = ("shutdown", "internal-error", "guest-panicked", "io-error")
 # Debian's cloud kernels find virtio-mmio devices through ACPI only, and under TCG the machine hangs before any
 # output without its timer devices, so both stay on (the default).
 COMMAND_LINE = "console=ttyS0 loglevel=4 panic=-1 reboot=t tsc=reliable random.trust_cpu=off nokaslr mitigations=off"
+OVERHEAD_MIB = 96
+SPARE_MIB = 64  # beyond which it is ended
+PROCESSES = 128  # QEMU's threads: it does input and output in up to 64
+SAVED_SET = 99  # of descriptors, beside those of the disks
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 
@@ -46,30 +55,77 @@ def version() -> str:
     return match.group(2) or match.group(1) if match else output.split("\n")[0]
 
 
-class QemuVm:
-    """One QEMU process. Its channel and its monitor are inherited socket pairs: no path, no port."""
+class Given:
+    """The descriptors that QEMU is given, by the numbers that they have there.
 
-    def __init__(self, arguments: list[str], ram: Path, plug: Plug | None, extra_fds: Sequence[int] = ()) -> None:
+    Args:
+        files: Closes those that are opened for it.
+    """
+
+    def __init__(self, files: contextlib.ExitStack) -> None:
+        self.descriptors: list[int] = []
+        self._files = files
+        self._sets = 0
+
+    def number(self, descriptor: int) -> int:
+        """Give one."""
+        self.descriptors.append(descriptor)
+        return cell.FIRST + len(self.descriptors) - 1
+
+    def disk(self, path: Path, *, writable: bool = False) -> tuple[list[str], str]:
+        """Give a file; return the arguments for that, and by which name QEMU opens it."""
+        self._sets += 1
+        words = []
+        for mode in (os.O_RDONLY, os.O_RDWR)[: 1 + writable]:  # it opens what it may write to for reading first
+            descriptor = os.open(path, mode | os.O_CLOEXEC)
+            self._files.callback(os.close, descriptor)
+            words += ["-add-fd", f"fd={self.number(descriptor)},set={self._sets}"]
+        return words, f"/dev/fdset/{self._sets}"
+
+
+class QemuVm:
+    """One QEMU process, jailed. Its channel and its monitor are inherited socket pairs: no path, no port.
+
+    Args:
+        arguments: What it is started with.
+        boot: The machine.
+        ram: Its memory file.
+        plug: Its link to a network; None where it has none.
+        given: The descriptors that the arguments name.
+        accelerator: "kvm" or "tcg".
+        shared: What it writes to its memory goes to the file.
+    """
+
+    def __init__(
+        self, arguments: list[str], boot: Boot, ram: Path, plug: Plug | None, given: Given, accelerator: Accelerator,
+        *, shared: bool = False,
+    ) -> None:  # fmt: skip
         started = time.monotonic()
         self.ram = open(ram, "rb")  # noqa: SIM115  # held: its name may go while the guest lives
         self.phases_ms: dict[str, float] = {}
         self._console = ""
         self.channel, agent_fd = _pair()
         monitor, monitor_fd = _pair()
-        argv = [
-            tools.need("qemu-system-x86_64"), *arguments, *_interface(plug),
-            "-chardev", f"socket,id=agent,fd={agent_fd.fileno()}",
-            "-device", "virtio-serial-device,max_ports=2",
-            "-device", "virtserialport,chardev=agent,name=microsim.agent",
-            "-chardev", f"socket,id=monitor,fd={monitor_fd.fileno()}", "-mon", "chardev=monitor,mode=control",
-        ]  # fmt: skip
-        tap = [] if plug is None or plug.tap is None else [plug.tap]
-        inherited = [agent_fd.fileno(), monitor_fd.fileno(), *tap, *extra_fds]
-        with agent_fd, monitor_fd:
-            self._process = spawn.child(argv, inside=plug.entering() if plug else (), pass_fds=inherited)
+        own = layers.here()
+        program = os.path.realpath(tools.need("qemu-system-x86_64"))
+        if "memory" not in own.on and os.geteuid() == 0:
+            os.chmod(ram, 0o600)  # it opens it to read and write, and no right of root's lets it
+        with agent_fd, monitor_fd, open(ram, "r+b" if shared else "rb") as memory_file:
+            argv = [
+                program, *arguments, *_interface(plug, given),
+                "-chardev", f"socket,id=agent,fd={given.number(agent_fd.fileno())}",
+                "-device", "virtio-serial-device,max_ports=2",
+                "-device", "virtserialport,chardev=agent,name=microsim.agent",
+                "-chardev", f"socket,id=monitor,fd={given.number(monitor_fd.fileno())}",
+                "-mon", "chardev=monitor,mode=control",
+            ]  # fmt: skip
+            self._process = cell.start(
+                argv, _cell(boot, program, ram, memory_file.fileno(), accelerator), given.descriptors, own
+            )
         self.qmp = Qmp(monitor)
         try:
             self.qmp.negotiate(START_TIMEOUT_S)
+            self._process.close_in(own)
         except EngineError as error:
             raise BootError("QEMU did not start", cause=str(error), details=self._stderr()) from None
         except BaseException:
@@ -87,12 +143,16 @@ class QemuVm:
         self.phases_ms[phase] = (time.monotonic() - started) * 1000.0
 
     def console(self) -> str:
-        """Return the tail of the serial console; empty when QEMU is gone."""
-        with contextlib.suppress(EngineError):
+        """Return the tail of the serial console, as far as it was read, and which limit has ended QEMU."""
+        try:
             # Reading empties QEMU's ring buffer, so what was read is kept here.
             fresh = self.qmp.command("ringbuf-read", device="console", size=CONSOLE_BYTES)
             self._console = (self._console + fresh)[-CONSOLE_BYTES:]
-        return self._console
+        except EngineError:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_S)  # its sockets are closed a moment before it has ended
+        killed = f"\nmicrosim: killed: {self._process.why_killed}\n" if self._process.why_killed else ""
+        return self._console + killed
 
     def alive(self) -> bool:
         """Tell whether QEMU still runs and its guest has not ended: a panic restarts it, which QEMU holds up."""
@@ -107,27 +167,38 @@ class QemuVm:
         self.channel.close()
         self.qmp.close()
         self.ram.close()
-        self._process.kill()
-        self._process.wait(timeout=30)
-        if self._process.stderr is not None:
-            self._process.stderr.close()
+        self._process.discard()
 
     def _stderr(self) -> str:
         """Kill QEMU and return what it said."""
-        stderr = self._process.stderr
-        if stderr is None or stderr.closed:
-            return ""
         self._process.kill()
-        text = stderr.read(65536).decode("utf-8", "replace")
+        text = self._process.stderr.read(65536).decode("utf-8", "replace")
         self.kill()
         return text
 
 
-def _interface(plug: Plug | None) -> list[str]:
+def _cell(boot: Boot, program: str, ram: Path, memory_file: int, accelerator: Accelerator) -> Cell:
+    """Return what QEMU is given on the host, beside descriptors."""
+    installed = Path(program).parents[1]  # it looks for its firmware beside itself
+    elsewhere = [] if installed in (Path("/"), Path("/usr")) else [installed]
+    return Cell(
+        Limits(boot.memory_mib + OVERHEAD_MIB + SPARE_MIB, boot.vcpus + 1, PROCESSES),
+        files=[*elsewhere, boot.kernel, boot.initramfs],
+        devices=[os.devnull, *(["/dev/kvm"] if accelerator == "kvm" else [])],  # the first, to try out locks with
+        memory=memory_file, memory_path=ram, file_mib=max([MAX_STATE >> 20, *_sizes_mib(boot)]),
+    )  # fmt: skip
+
+
+def _sizes_mib(boot: Boot) -> list[int]:
+    return [(disk.path.stat().st_size >> 20) + 1 for disk in boot.disks if not disk.read_only]
+
+
+def _interface(plug: Plug | None, given: Given) -> list[str]:
     """Return the arguments for a network interface, the same at boot and at a fork but for its address."""
-    if plug is None:
+    if plug is None or plug.tap is None:
         return []
-    return ["-netdev", f"tap,id=island,fd={plug.tap}", "-device", f"virtio-net-device,netdev=island,mac={plug.mac}"]
+    tap = f"tap,id=island,fd={given.number(plug.tap)}"
+    return ["-netdev", tap, "-device", f"virtio-net-device,netdev=island,mac={plug.mac}"]
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:
@@ -146,7 +217,7 @@ class Qemu:
     snapshot_files = (RAM, STATE)
     memory_file = RAM
     wire: Wire = "tap"
-    overhead_mib = 96
+    overhead_mib = OVERHEAD_MIB
     lacks: Mapping[Ability, str] = {}
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -156,6 +227,10 @@ class Qemu:
     def describe(self) -> str:
         """Return "qemu <version>, <accelerator>"."""
         return f"qemu {version()}, {self.accelerator}"
+
+    def unjailed(self) -> str:
+        """Return which layers of its jail this machine does not allow."""
+        return layers.here().line()
 
     def largest(self, memory_mib: int) -> Mapping[str, int]:
         """Return the sizes of its memory file, of pages that differ from it, and of its devices' state."""
@@ -181,18 +256,20 @@ class Qemu:
             "-object", f"memory-backend-file,id=ram,share={'on' if share else 'off'},mem-path={ram}",
         ]  # fmt: skip
 
-    def _arguments(self, boot: Boot, ram: Path, *, share: bool) -> list[str]:
+    def _arguments(self, boot: Boot, ram: Path, given: Given, *, share: bool) -> list[str]:
         machine = self._machine(_escaped(ram), share=share)
         machine[-1] += f",size={boot.memory_mib}M"
         disks = []
         for name, path in boot.layers.items():
-            disks += ["-drive", f"id={name},if=none,format=raw,readonly=on,file.locking=off,file={_escaped(path)}",
+            words, file = given.disk(path)
+            disks += [*words, "-drive", f"id={name},if=none,format=raw,readonly=on,file.locking=off,file={file}",
                       "-device", f"virtio-blk-device,drive={name},serial={name}"]  # fmt: skip
         for number, disk in enumerate(boot.disks):
             writable = "on" if disk.read_only else "off"
             # Errors go to the guest: QEMU would stop it where the host's disk is full, and nobody would know why.
             options = f"id=disk{number},if=none,format=raw,readonly={writable},werror=report,rerror=report"
-            disks += ["-drive", f"{options},file={_escaped(disk.path)}",
+            words, file = given.disk(disk.path, writable=not disk.read_only)
+            disks += [*words, "-drive", f"{options},file={file}",
                       "-device", f"virtio-blk-device,drive=disk{number},serial=disk{number}"]  # fmt: skip
         return [
             *machine, "-m", f"{boot.memory_mib}M", "-smp", str(boot.vcpus),
@@ -208,8 +285,10 @@ class Qemu:
             command_line += f" tsc_early_khz={khz}"
         with open(folder / RAM, "wb") as ram:
             ram.truncate(boot.memory_mib << 20)
-        arguments = [*self._arguments(boot, folder / RAM, share=not private), "-append", command_line]
-        return QemuVm(arguments, folder / RAM, plug)
+        with contextlib.ExitStack() as files:
+            given = Given(files)
+            arguments = [*self._arguments(boot, folder / RAM, given, share=not private), "-append", command_line]
+            return QemuVm(arguments, boot, folder / RAM, plug, given, self.accelerator, shared=not private)
 
     def save(self, vm: Vm, folder: Path) -> None:
         """Stop the guest and write its device state; its memory is in ``folder/ram`` already."""
@@ -222,18 +301,20 @@ class Qemu:
 
     def fork(self, boot: Boot, folder: Path, plug: Plug | None = None) -> QemuVm:
         """Start a guest from ``folder/ram`` (mapped private), ``folder/pages`` where there are, ``folder/state``."""
-        with open(folder / STATE, "rb") as state:
+        with contextlib.ExitStack() as files:
+            given = Given(files)
+            state = given.number(files.enter_context(open(folder / STATE, "rb")).fileno())
             # The device state has no configuration section, and says "running" where we want to say when.
             vm = QemuVm([
-                *self._arguments(boot, folder / RAM, share=False), "-append", COMMAND_LINE,
+                *self._arguments(boot, folder / RAM, given, share=False), "-append", COMMAND_LINE,
                 "-S", "-incoming", "defer", "-global", "migration.send-configuration=off",
-            ], folder / RAM, plug, [state.fileno()])  # fmt: skip
+            ], boot, folder / RAM, plug, given, self.accelerator)  # fmt: skip
             started = time.monotonic()
             try:
                 if (folder / PAGES).exists():
                     memory.copy_in(vm.pid, folder)  # before the devices: they compare themselves with their rings
                 vm.qmp.command("migrate-set-capabilities", capabilities=[{"capability": "events", "state": True}])
-                vm.qmp.command("migrate-incoming", uri=f"fd:{state.fileno()}")
+                vm.qmp.command("migrate-incoming", uri=f"fd:{state}")
                 _wait_migrated(vm.qmp)
             except BaseException:
                 vm.kill()
@@ -277,7 +358,10 @@ def _escaped(path: Path) -> str:
 def _save_devices(vm: QemuVm, folder: Path) -> None:
     """Write the state of a paused guest's devices; the command's name tells who first needed it."""
     try:
-        vm.qmp.command("xen-save-devices-state", filename=str(folder / STATE), live=False)
+        with open(folder / STATE, "wb") as state:
+            vm.qmp.command("add-fd", descriptors=[state.fileno()], fdset_id=SAVED_SET)
+        vm.qmp.command("xen-save-devices-state", filename=f"/dev/fdset/{SAVED_SET}", live=False)
+        vm.qmp.command("remove-fd", fdset_id=SAVED_SET)
     except EngineError as error:
         raise SnapshotError("the guest's state could not be saved", cause=str(error)) from error
 

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from microsim_vm.errors import EngineError
@@ -36,19 +37,24 @@ class Qmp:
         self._message(time.monotonic() + timeout_s)
         self.command("qmp_capabilities", timeout_s=timeout_s)
 
-    def command(self, name: str, *, timeout_s: float = 10.0, **arguments: Any) -> Any:
-        """Run one command and return its result.
+    def command(
+        self, name: str, *, timeout_s: float = 10.0, descriptors: Sequence[int] = (), **arguments: Any
+    ) -> Any:  # fmt: skip
+        """Run one command, which may take descriptors, and return its result.
 
         Raises:
             EngineError: QEMU refused it, did not answer in time, or died.
         """
         deadline = time.monotonic() + timeout_s
         number = next(self._ids)
-        request = {"execute": name, "id": number, **({"arguments": arguments} if arguments else {})}
+        named = {key.replace("_", "-"): value for key, value in arguments.items()}
+        request = {"execute": name, "id": number, **({"arguments": named} if named else {})}
         with self._lock:
             try:
                 self._sock.settimeout(max(0.001, deadline - time.monotonic()))
-                self._sock.sendall(json.dumps(request).encode())
+                data = json.dumps(request).encode()
+                sent = socket.send_fds(self._sock, [data], descriptors) if descriptors else 0
+                self._sock.sendall(data[sent:])
             except TimeoutError:
                 raise EngineError(f"QEMU did not take {name} on its monitor in time") from None
             except OSError as error:

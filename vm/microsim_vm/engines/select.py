@@ -26,9 +26,11 @@ class Choice:
     reason: str
 
     def line(self) -> str:
-        """Return the header line: engine, accelerator, isolation, reason."""
+        """Return the header line: engine, accelerator, isolation, reason, and what its jail lacks."""
         text = f"{self.engine.describe()} ({self.engine.isolation})"
-        return f"{text}: {self.reason}" if self.reason else text
+        text = f"{text}: {self.reason}" if self.reason else text
+        unjailed = self.engine.unjailed()
+        return f"{text}; {unjailed}" if unjailed else text
 
 
 def check(engine: str, accelerator: str, isolation: str) -> None:
