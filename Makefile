@@ -2,7 +2,7 @@
 PYTEST = .venv/bin/python -m pytest
 WORKERS ?= 2
 
-.PHONY: help setup demo trap test lint unit vm acceptance bench format clean
+.PHONY: help setup demo trap test lint unit vm fuzz acceptance bench format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -30,6 +30,9 @@ unit: setup  ## the tests that need no microVM
 
 vm: setup  ## the tests that boot microVMs
 	$(PYTEST) tests/vm
+
+fuzz: setup  ## look for what breaks the readers of frames and templates, for as long as MICROSIM_FUZZ_EXAMPLES says
+	$(PYTEST) tests/unit/fuzz --hypothesis-profile=long
 
 acceptance: setup  ## the plugin as its users run it
 	$(PYTEST) tests/acceptance

@@ -75,7 +75,7 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         controller_folders=[item.path.parent, item.config.rootpath, Path.cwd()],
         reseed=mark.reseed,
         max_steps=mark.max_steps,
-        timeout_seconds=world.template.controller.wall_time_s,
+        limits=mark.limits,
     )
     with captures.kept(state):
         if name == next_world(item):

@@ -6,12 +6,13 @@ import ast
 import difflib
 import functools
 import inspect
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from microsim_vm.errors import LimitsError
 
 from .errors import MarkerError
 from .options import REPEAT, VARIANCE
@@ -34,6 +35,7 @@ class MicrosimMark:
         strict: A group that holds nothing to tell copies by fails.
         unchecked: Names of metrics and recorded numbers that no gate looks at.
         repeat: How often each seed is run, to see whether it gives the same each time.
+        limits: What controllers may use, in place of what the template says, by its names.
     """
 
     world: str | None = None
@@ -46,20 +48,22 @@ class MicrosimMark:
     strict: bool = False
     unchecked: tuple[str, ...] | list[str] | set[str] | frozenset[str] = ()
     repeat: int = 1
+    limits: Mapping[str, object] = field(default_factory=dict)
 
 
 REGISTERED = (
     "seeds(seeds): run the test once per seed, each in a microVM of its own. seeds is a range, list, tuple "
     "or one-dimensional integer array of distinct ints >= 0; the test must use the rollout fixture.",
     'microsim(world=None, reseed=True, variance="fail", deterministic=False, max_steps=1000, support=None, '
-    "min_effective_seeds=None, strict=False, unchecked=(), repeat=1): world "
+    "min_effective_seeds=None, strict=False, unchecked=(), repeat=1, limits={}): world "
     'overrides --microsim-world for this test; variance is "fail", "warn" or "off" and says what a '
     "group of copied episodes amounts to; deterministic=True says that copies are right; reseed=False shows "
     "what happens without reseeding; max_steps is the default of rollout.run; support is the number of different "
     "episodes of a world that has only few; min_effective_seeds is the number of independent episodes that the "
     "group must amount to; strict=True fails a group that holds nothing to tell copies by; unchecked lists metrics "
     "and recorded numbers that no gate looks at; repeat is how often each seed is run, 1 to 10 times, and fails where "
-    "a further run gives another episode than the first.",
+    "a further run gives another episode than the first; limits are what controllers may use, by the names of the "
+    'template\'s controller, as in limits={"memory_mib": 64}.',
 )
 
 
@@ -104,7 +108,7 @@ def _problem(mark: pytest.Mark) -> str:
     """Say what is wrong with one marker; empty if nothing is."""
     if mark.args:
         return f"takes names only, as in microsim(world={mark.args[0]!r})"
-    names = [field.name for field in fields(MicrosimMark)]
+    names = [each.name for each in fields(MicrosimMark)]
     for name in mark.kwargs:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
@@ -129,6 +133,19 @@ def _problem(mark: pytest.Mark) -> str:
         name and isinstance(name, str) for name in listed
     ):
         return f'unchecked is a list of names, as in unchecked=["port"], not {listed!r}'
+    return _limits_problem(given.limits)
+
+
+def _limits_problem(limits: object) -> str:
+    if not isinstance(limits, Mapping) or not all(isinstance(name, str) for name in limits):
+        return f'limits are numbers by name, as in limits={{"memory_mib": 64}}, not {limits!r}'
+    from microsim_vm.controllers import limited
+    from microsim_vm.templates.spec import ControllerLimits
+
+    try:
+        limited(ControllerLimits(), limits)
+    except LimitsError as error:
+        return " ".join(str(error).split())
     return ""
 
 

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import math
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -51,15 +50,20 @@ class Episode:
         terminated: The world ended the episode (it reached its goal, or failed).
         truncated: A limit ended it (``max_steps``, or one of the world's own).
         total_reward: Sum of the rewards.
-        metrics: The episode's scores as the world computes them, by name.
+        metrics: The episode's scores, by name: those of the template's ``score``, and of the world.
         trajectory: Columns by name. ``"observation"`` (``"observation.<key>"`` for a dict) and ``"state"``,
             where the world has one, have shape ``(steps + 1, ...)``, row 0 being the start; ``"action"`` and
             ``"reward"`` have ``(steps, ...)``. ``numpy.asarray(column)`` is a view without a copy.
         fingerprint: 32 hex digits; equal if and only if every number of the trajectory is, bit by bit.
+        limit: Which limit truncated it: ``"steps"`` (``max_steps``), ``"time"`` (``simulated_time_s``), or ``""``.
+        late_steps: Steps whose deadline the controller missed (``step_deadline_s``), and that went on without it.
+        simulated_seconds: The world's own time that passed, in seconds; None where the world tells none.
         wall_ms: Wall-clock time, in milliseconds.
         stdout_bytes: What the controller wrote to its standard output (bounded).
         stderr_bytes: The same for standard error.
-        error: Why the episode could not be finished, or None.
+        attempts: What the controller tried, or did, that no controller should: refused system calls, limits that
+            it met, processes left behind. One line each; as far as it can be seen.
+        error: Why the episode could not be finished, or is invalid; or None.
     """
 
     def __init__(self, record: EpisodeRecord) -> None:
@@ -71,9 +75,13 @@ class Episode:
         self.metrics: Mapping[str, float] = MappingProxyType(record.metrics)
         self.trajectory: Mapping[str, Column] = MappingProxyType(record.columns)
         self.fingerprint: str = fingerprint_of_columns(record.columns)
+        self.limit: str = record.limit
+        self.late_steps: int = record.late_steps
+        self.simulated_seconds: float | None = record.simulated_s
         self.wall_ms: float = record.wall_ms
         self.stdout_bytes: bytes = record.controller_stdout
         self.stderr_bytes: bytes = record.controller_stderr
+        self.attempts: tuple[str, ...] = record.attempts
         self.error: MicrosimError | None = record.error
 
     @property
@@ -114,7 +122,7 @@ class Rollout:
         controller_folders: Sequence[Path],
         reseed: bool = True,
         max_steps: int = 1000,
-        timeout_seconds: float = 60.0,
+        limits: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         self.machine = machine
         self.seed = seed
@@ -126,7 +134,7 @@ class Rollout:
         self._folders = list(dict.fromkeys(controller_folders))
         self._reseed = reseed
         self._max_steps = max_steps
-        self._timeout_seconds = timeout_seconds
+        self._limits = limits
         self._episode_seeds: list[int | None] = []
         self._by_hand: list[Fingerprint] = []
 
@@ -136,36 +144,53 @@ class Rollout:
     @_raises_at_the_call
     def run(
         self,
-        controller: str | os.PathLike[str],
+        controller: str | os.PathLike[str] | Sequence[str],
         *,
         max_steps: int | None = None,
         timeout_seconds: float | None = None,
         seed: int | None = None,
+        limits: Mapping[str, object] | None = None,
     ) -> Episode:
         """Reset the world, and let a controller drive it to the end of the episode.
 
         Args:
-            controller: A Python file with ``act(observation)`` or a class ``Controller``. A relative path is
-                looked for in the test file's folder, then in pytest's rootdir, then in the working directory.
+            controller: A Python file with ``act(observation)`` or a class ``Controller``; or any program that speaks
+                the line protocol: a file whose name does not end with .py, or a list of that file and its arguments.
+                A relative path is looked for in the test file's folder, then in pytest's rootdir, then in the working
+                directory.
             max_steps: Steps after which the episode is truncated. Default: the marker's, else 1000.
             timeout_seconds: Wall-clock limit of the episode, in seconds. Default: the template's.
             seed: Seed of this episode alone, in place of the rollout's.
+            limits: What the controller may use, in place of what the marker and the template say, by the template's
+                names: ``{"memory_mib": 64, "step_deadline_s": 0.1, "late": "hold"}``.
 
         Raises:
             ControllerError: If the controller cannot be found or loaded, raises, or returns no usable action.
             ControllerTimeoutError: If the time limit passes.
+            ControllerLateError: If a step's deadline passes, where one is set.
+            ControllerLimitError: If it ends at a limit of memory, processes, processor time or files.
+            InvalidEpisodeError: If the episode's score is no finite number.
             WorldError: If the world raises.
+            ScoreError: If the template's ``score`` cannot be run.
+            LimitsError: If ``limits`` are none.
             SeedError: If the seed is none.
         """
-        path = self._find(controller)
-        source = _checked_source(path)
-        self.controllers.append(hashlib.sha256(source).hexdigest())
+        from microsim_vm import controllers
+
+        first, words = controllers.split(controller)
+        path, kind = self._find(first), controllers.kind_of(controller)
+        given = controllers.read(path, kind, words)
+        chosen = controllers.limited(self.machine.limits, {**self._limits, **(limits or {})})
+        self.controllers.append(hashlib.sha256(given.data).hexdigest())
         record = self.machine.run_episode(
-            source,
-            filename=path.name,
+            given.data,
+            filename=given.filename,
+            kind=given.kind,
+            words=given.words,
             seed=self._next_seed(seed),
             max_steps=self._max_steps if max_steps is None else max_steps,
-            timeout_seconds=self._timeout_seconds if timeout_seconds is None else timeout_seconds,
+            timeout_seconds=timeout_seconds,
+            limits=chosen,
         )
         episode = Episode(record)
         self.episodes.append(episode)
@@ -292,7 +317,7 @@ class Rollout:
                 world=self.world,
                 controller_folders=self._folders,
                 max_steps=self._max_steps,
-                timeout_seconds=self._timeout_seconds,
+                limits=self._limits,
             )
             for machine in self.machine.fork(n)
         ]
@@ -362,31 +387,6 @@ class Rollout:
             hint="a relative path is looked for next to the test, in the rootdir and the working directory",
             details="\n".join(f"not a file: {candidate}" for candidate in tried),
         )
-
-
-def _checked_source(path: Path) -> bytes:
-    """Read a controller and refuse one that cannot be compiled, before an episode is spent on it.
-
-    The guest may run an older Python: it reports what only the host understands.
-    """
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise ControllerError(f"{path}: the controller cannot be read: {error.strerror}") from None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(source, str(path), "exec", dont_inherit=True)
-    except SyntaxError as error:
-        text = (error.text or "").rstrip()
-        marker = " " * ((error.offset or 1) - 1) + "^" if text else ""
-        raise ControllerError(
-            f"{path}:{error.lineno}: the controller does not compile: {error.msg}",
-            details=f"{text}\n{marker}",
-        ) from None
-    except (ValueError, MemoryError, RecursionError) as error:
-        raise ControllerError(f"{path}: the controller does not compile: {error}") from None
-    return source
 
 
 def _finite(name: str, value: Any) -> float:

@@ -76,6 +76,7 @@ TOP_LEVEL = {
     "wall_clock": "`now`, or a date and time in quotes: where [the wall clock](randomness.md#the-wall-clock) of a "
     "rollout starts. Default: `now` under `network: egress`, else 2025-01-02T00:00:00Z.",
     "egress": "What may be reached over TCP under `network: egress`.",
+    "score": "Python file with `metrics(trajectory)`: [scores episodes](controllers.md#how-an-episode-is-scored) here.",
     "publish": "TCP ports of the guest that appear on the host's loopback, at ports that the host chooses.",
 }
 

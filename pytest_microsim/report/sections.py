@@ -89,6 +89,9 @@ def _lines(item: pytest.Item, state: ItemState) -> Iterator[str]:
     for number, episode in enumerate(state.rollout.episodes):
         which = f"episode {number}, seed {episode.seed}"
         yield f"{which}: {episode!r}, {dict(episode.metrics)}"
+        if episode.attempts:
+            yield f"the controller ({which}):"
+            yield _indented(shown("\n".join(episode.attempts).encode("utf-8", "replace")))
         for name, data in (("stdout", episode.stdout_bytes), ("stderr", episode.stderr_bytes)):
             if data:
                 yield f"controller {name} ({which}):"

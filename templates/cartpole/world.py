@@ -72,6 +72,11 @@ class CartPole:
         fallen = self._fallen()
         return list(self._state), float(not fallen), fallen, self._steps >= self._max_steps, {}
 
+    @property
+    def time(self):
+        """Simulated time since the start of the episode, in seconds."""
+        return self._steps * STEP_S
+
     def _fallen(self):
         return abs(self._state[0]) > TRACK_M or abs(self._state[2]) > FALLEN_RAD
 

@@ -145,6 +145,11 @@ class Warehouse(gymnasium.Env):
         reward = before - self._distance - 1.0 * hit + 10.0 * docked
         return observation, reward, docked, self._steps >= self._max_steps, {}
 
+    @property
+    def time(self) -> float:
+        """Simulated time since the start of the episode, in seconds."""
+        return self._steps * _SUBSTEPS * self.model.opt.timestep
+
     def state(self) -> np.ndarray:
         """Return the full simulation state (mjSTATE_INTEGRATION), float64: the ground truth."""
         mujoco.mj_getState(self.model, self.data, self._state, _STATE)
@@ -157,7 +162,7 @@ class Warehouse(gymnasium.Env):
             "heading_error": self._heading_error,
             "collisions": float(self._collisions),
             "docked": float(self._docked()),
-            "time_s": self._steps * _SUBSTEPS * self.model.opt.timestep,
+            "time_s": self.time,
         }
 
 

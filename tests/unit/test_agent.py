@@ -79,15 +79,17 @@ def test_an_endless_stream_of_events_still_has_a_deadline(guest: Guest, client: 
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.parametrize("in_header", [False, True], ids=["attachments", "headers"])
 def test_output_that_nobody_takes_fails_its_own_request_only(
-    guest: Guest, client: AgentClient, monkeypatch: pytest.MonkeyPatch
+    guest: Guest, client: AgentClient, monkeypatch: pytest.MonkeyPatch, in_header: bool
 ) -> None:
     monkeypatch.setattr(agent, "MAX_PENDING", 4 << 20)
 
     def act() -> None:
         first = guest.link.receive().header
         for _ in range(64):  # all of it is taken off the channel, and little of it kept
-            guest.link.send({"id": first["id"], "event": "stdout"}, [bytes(1 << 20)])
+            extra = {"extra": "x" * (1 << 20)} if in_header else {}
+            guest.link.send({"id": first["id"], "event": "stdout", **extra}, [bytes(1 if in_header else 1 << 20)])
         guest.link.send({"id": first["id"], "ok": {}})
         guest.link.send({"id": guest.link.receive().header["id"], "ok": {"second": True}})
 
@@ -97,7 +99,10 @@ def test_output_that_nobody_takes_fails_its_own_request_only(
     assert client.call("ping", timeout_s=5)[0] == {"second": True}
 
 
-def test_a_guest_that_takes_nothing_holds_nobody_past_the_deadline(guest: Guest, client: AgentClient) -> None:
+def test_a_guest_that_takes_nothing_holds_nobody_past_the_deadline(
+    guest: Guest, client: AgentClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "LOOK_S", 0.3)
     started = time.monotonic()
     with pytest.raises(AgentTimeoutError, match=r"did not take 'files\.write' in time"):
         client.call("files.write", blobs=[bytes(8 << 20)], timeout_s=0.5)

@@ -406,7 +406,7 @@ def test_init_refuses_a_name_that_no_template_can_have(tmp_path: Path, capsys: p
 
 
 def test_doctor_tries_everything(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "TIMEOUT_S", 5.0)  # one platform may hang, and is waited for
+    monkeypatch.setattr(trials, "TIMEOUT_S", 2.0)  # one platform may hang, and is waited for
     status = main(["doctor", "--json"])
     document = json.loads(capsys.readouterr().out)
     findings = {finding["name"]: finding for finding in document["findings"]}

@@ -99,7 +99,7 @@ def test_templates_in_the_documentation_load(block: str, tmp_path: Path) -> None
         (path / "world.py").write_text("")
     (throw / "template.yaml").write_text('name: throw\nworld: {factory: "world:Throw"}\n')
     (folder / "template.yaml").write_text(block)
-    for source in re.findall(r"source: ([^,}\s]+)", block):
+    for source in re.findall(r"(?:source|score): ([^,}\s]+)", block):
         file = folder / source
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()

@@ -95,6 +95,9 @@ def test_the_ini_file_says_what_no_marker_says_and_the_closest_marker_wins(pytes
         (["unchecked='port'"], "unchecked is a list of names, as in unchecked=[\"port\"], not 'port'"),
         (["unchecked=['port', '']"], "unchecked is a list of names"),
         (["unchecked=[1]"], "unchecked is a list of names"),
+        (["limits=64"], "limits are numbers by name"),
+        (["limits={'memory': 64}"], "a controller has no limit 'memory' here"),
+        (["limits={'memory_mib': 1}"], "limits of a controller: "),
         (
             ["deterministic=True, min_effective_seeds=4"],
             "min_effective_seeds=4 contradicts deterministic=True, which switches the gates off",

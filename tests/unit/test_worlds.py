@@ -84,9 +84,11 @@ class TestWarehouse:
         assert first == again
         assert first_metrics == again_metrics
 
-    def test_a_second_world_gives_the_same_episode_bit_for_bit(self, warehouse):
-        _, first = play(warehouse, "dock", 11, max_steps=40)
-        _, again = play(load_world("warehouse").make(), "dock", 11, max_steps=40)
+    def test_a_second_world_gives_the_same_episode_bit_for_bit(self):
+        pytest.importorskip("mujoco")
+        pytest.importorskip("gymnasium")
+        # Of coarser meshes, which are made in less time.
+        first, again = (play(load_world("warehouse").make(voxel=0.1), "dock", 11, max_steps=40)[1] for _ in "12")
         assert first == again
 
     def test_seeds_differ_in_start_pallets_friction_and_trajectory(self, warehouse):

@@ -279,7 +279,7 @@ def act(observation):
     assert b"bytes left out" in record.controller_stdout
 
 
-def test_a_controller_is_nobody_and_sees_no_ground_truth(machine: Machine, engine: str) -> None:
+def test_a_controller_is_nobody_and_sees_no_ground_truth(machine: Machine) -> None:
     machine.exec("cp /usr/bin/id /usr/local/bin/rootly; chmod 4755 /usr/local/bin/rootly", check=True)
     source = """
 import gc, os, subprocess, sys
@@ -312,7 +312,7 @@ def refused(pid):
         return list(reach(pid)) == []
     except OSError:
         return True
-attempt("others", lambda: len(others) > 2 and all(refused(pid) for pid in others))
+attempt("others", lambda: others == ["1"] and all(refused(pid) for pid in others))
 def holds(value):
     return isinstance(value, (str, bytes)) and len(value) == 18 and str(value)[:7] == "the doc"
 found = [1 for o in gc.get_objects() for v in gc.get_referents(o) if holds(v)]
@@ -329,11 +329,9 @@ def act(observation):
     lines = dict(line.split(" ", 1) for line in record.controller_stdout.decode().splitlines())
     assert lines == {
         "uid": "(10001, 10001, 10001)", "gid": "((10001, 10001, 10001), [])",
-        "world": "PermissionError", "code": "PermissionError", "config": "PermissionError",
-        "memory": "PermissionError", "root": "PermissionError",
-        "agent": "PermissionError" if engine == "qemu" else "[]",  # a socket, which nobody can open
-        "group": "PermissionError", "own": "4", "descriptors": "4", "seed": "None", "privileges": "10001",
-        "others": "True", "secrets": "0",
+        "world": "FileNotFoundError", "code": "FileNotFoundError", "config": "FileNotFoundError",
+        "memory": "PermissionError", "root": "PermissionError", "agent": "[]", "group": "FileNotFoundError",
+        "own": "4", "descriptors": "4", "seed": "None", "privileges": "10001", "others": "True", "secrets": "0",
     }  # fmt: skip
 
 

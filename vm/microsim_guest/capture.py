@@ -11,6 +11,9 @@ class Capture:
     Args:
         fd: Read end of a pipe; closed when the stream ends.
         limit: Bytes kept, half of them from the start and half from the end.
+
+    Attributes:
+        total: Bytes that were written.
     """
 
     def __init__(self, fd: int, limit: int) -> None:
@@ -18,7 +21,7 @@ class Capture:
         self._half = max(1, limit // 2)
         self._head = bytearray()
         self._tail = bytearray()
-        self._total = 0
+        self.total = 0
         self._thread = threading.Thread(target=self._drain, daemon=True)
         self._thread.start()
 
@@ -28,7 +31,7 @@ class Capture:
                 data = stream.read(65536)
                 if not data:
                     return
-                self._total += len(data)
+                self.total += len(data)
                 room = self._half - len(self._head)
                 self._head += data[:room]
                 self._tail = (self._tail + data[max(0, room) :])[-self._half :]
@@ -40,7 +43,7 @@ class Capture:
 
     def so_far(self) -> bytes:
         """Return what was kept up to now."""
-        missing = self._total - len(self._head) - len(self._tail)
+        missing = self.total - len(self._head) - len(self._tail)
         note = b"\n[... %d bytes left out ...]\n" % missing if missing > 0 else b""
         return bytes(self._head) + note + bytes(self._tail)
 

@@ -8,12 +8,12 @@ anything else is replaced by its ``repr`` so that an exotic ``info`` never ends 
 
 import array
 import math
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 _ARRAY = "__array__"
 _BYTES = "__bytes__"
 _FLOAT = "__float__"
-_TYPECODES = {"<f8": "d", "<f4": "f", "<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b",
+TYPECODES = {"<f8": "d", "<f4": "f", "<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b",
               "<u8": "Q", "<u4": "I", "<u2": "H", "|u1": "B", "|b1": "B"}  # fmt: skip
 MAX_DEPTH = 16
 _numpy: Dict[str, Any] = {}
@@ -67,15 +67,16 @@ def unpack(value: Any, blobs: Sequence[bytes]) -> Any:
     """Reverse :func:`pack`.
 
     Raises:
-        ValueError: The data does not describe its attachments, or is nested too deeply.
+        ValueError: The data does not describe its attachments, names one of them twice (a short text could then
+            become any amount of memory), or is nested too deeply.
     """
     try:
-        return _unpack(value, blobs)
+        return _unpack(value, list(blobs))
     except (LookupError, TypeError, RecursionError) as error:
         raise ValueError("malformed value: {!r}".format(error)) from None
 
 
-def _unpack(value: Any, blobs: Sequence[bytes]) -> Any:
+def _unpack(value: Any, blobs: List[Optional[bytes]]) -> Any:
     if isinstance(value, list):
         return [_unpack(item, blobs) for item in value]
     if not isinstance(value, dict):
@@ -85,23 +86,30 @@ def _unpack(value: Any, blobs: Sequence[bytes]) -> Any:
         if key == _FLOAT:
             return float(item)
         if key == _BYTES:
-            return bytes(blobs[item])
+            return bytes(_take(blobs, item))
         if key == _ARRAY:
             return _unpack_array(item, blobs)
     return {key: _unpack(item, blobs) for key, item in value.items()}
 
 
-def _unpack_array(item: Sequence[Any], blobs: Sequence[bytes]) -> Any:
+def _take(blobs: List[Optional[bytes]], index: int) -> bytes:
+    blob, blobs[index] = blobs[index], None
+    if blob is None:
+        raise ValueError("malformed value: attachment {} is named twice".format(index))
+    return blob
+
+
+def _unpack_array(item: Sequence[Any], blobs: List[Optional[bytes]]) -> Any:
     dtype, shape, index = item
     np = numpy()
-    if np is not None and dtype in _TYPECODES:
-        return np.frombuffer(blobs[index], dtype=dtype).reshape(shape).copy()
-    return nested(dtype, shape, blobs[index])
+    if np is not None and dtype in TYPECODES:
+        return np.frombuffer(_take(blobs, index), dtype=dtype).reshape(shape).copy()
+    return nested(dtype, shape, _take(blobs, index))
 
 
 def nested(dtype: str, shape: Sequence[int], data: bytes) -> Any:
     """Return array bytes as nested lists of plain numbers (a scalar for shape ``()``)."""
-    flat: List[Any] = array.array(_TYPECODES[dtype], data).tolist()
+    flat: List[Any] = array.array(TYPECODES[dtype], data).tolist()
     if dtype == "|b1":
         flat = [bool(item) for item in flat]
     for size in reversed(shape[1:]):

@@ -38,6 +38,15 @@ class ControlGroup:
         kernel.set_oom_score(kernel.OOM_USER)
         self._write("cgroup.procs", "0")
 
+    def door(self) -> int:
+        """Return a descriptor: who writes "0" to it moves in, also from a file tree without control groups."""
+        return os.open(os.path.join(self.path, "cgroup.procs"), os.O_WRONLY | os.O_CLOEXEC)
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time of all that has run in it."""
+        values = dict(line.split() for line in self._read("cpu.stat").splitlines())
+        return int(values["usage_usec"]) / 1e6
+
     def kill(self) -> None:
         """Kill every member with SIGKILL."""
         self._write("cgroup.kill", "1")

@@ -3,12 +3,15 @@
 import io
 import linecache
 import os
+import socket
 import sys
 import traceback
 import types
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, NoReturn, Optional
 
 from microsim_guest import codec, randomness, wire
+
+CANNOT_EXECUTE = 126  # as a shell's exit status
 
 
 def serve(
@@ -45,11 +48,31 @@ def serve(
             return
         try:
             action = act(codec.unpack(frame.header["observation"], frame.blobs))
+            blobs: List[bytes] = []
+            # An action may raise when it is looked at, and be too large to be sent: that is the controller's failure.
+            answer = wire.encode({"asked": frame.header["asked"], "action": codec.pack(action, blobs)}, blobs)
         except BaseException as error:
             _report(link, error, filename)
             return
-        blobs: List[bytes] = []
-        link.send({"action": codec.pack(action, blobs)}, blobs)
+        link.send_bytes(answer)
+
+
+def execute(path: str, words: List[str], link: socket.socket) -> NoReturn:
+    """Become another program, which speaks the line protocol over its standard input and output.
+
+    Args:
+        path: The program.
+        words: Its arguments, without its own name.
+        link: To the world host.
+    """
+    for descriptor in (0, 1):
+        os.dup2(link.fileno(), descriptor)
+    link.close()
+    try:
+        os.execv(path, [path, *words])
+    except OSError as error:
+        os.write(2, "{}: {}\n".format(os.path.basename(path), error.strerror).encode())
+        os._exit(CANNOT_EXECUTE)
 
 
 def load(source: bytes, filename: str) -> Callable[[Any], Any]:

@@ -1,116 +1,10 @@
 """One episode: reset, then observation out and action in, until the end; everything recorded."""
 
-import contextlib
 import math
-import socket
-import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
-from microsim_guest import codec, recorder, streams, wire
-
-MAX_ACTION = 16 * 1024 * 1024
-
-
-class ControllerFailed(wire.KnownError):
-    """The controller did not load, raised, died, or returned something that is no action."""
-
-    kind = "controller"
-
-    def __init__(self, message: str, traceback_text: str = "") -> None:
-        super().__init__(message)
-        self.traceback_text = traceback_text
-
-
-class ControllersGone(wire.KnownError):
-    """The controller host is dead: no episode can be run any more."""
-
-    kind = "agent"
-
-    def __init__(self) -> None:
-        super().__init__("the process that starts controllers died")
-
-
-class ControllerTimedOut(ControllerFailed):
-    """The episode's wall-clock limit passed."""
-
-    kind = "controller_timeout"
-
-
-class ControllerLink:
-    """The world host's side of one controller process.
-
-    Args:
-        host: Socket to the controller host.
-        request: ``filename``, ``limits``, ``timeout_s``, and ``env`` (additional environment) where there is any.
-        source: The controller's file.
-        seed: The episode's; None leaves the controller's generators as the snapshot had them.
-    """
-
-    def __init__(self, host: socket.socket, request: Dict[str, Any], source: bytes, seed: Optional[int]) -> None:
-        self._host = wire.SocketLink(host)
-        self._deadline = time.monotonic() + request["timeout_s"]
-        self._limit = request["timeout_s"]
-        ours, theirs = socket.socketpair()
-        self._sock = ours
-        self._link = wire.SocketLink(ours, max_blobs=MAX_ACTION, read_ahead=True)
-        start = {
-            "filename": request["filename"],
-            # A stream of its own: the controller must not be able to replay the world's randomness.
-            "seed": None if seed is None else streams.integer(seed, "controller"),
-            "limits": request["limits"],
-            "env": request.get("env", {}),
-        }
-        with theirs:
-            try:
-                wire.send_command(host, b"S", start, [source], theirs)
-            except OSError:
-                raise ControllersGone from None
-
-    def wait_loaded(self) -> None:
-        """Wait until the controller's file has been executed."""
-        self._answer("loading")
-
-    def act(self, observation: Any) -> Any:
-        """Send one observation and return the action."""
-        blobs: List[bytes] = []
-        header = {"observation": codec.pack(observation, blobs)}
-        # Where it died or does not read, the receive below says so, after any error it still reported.
-        with contextlib.suppress(OSError):
-            self._link.send(header, blobs, self._deadline)
-        frame = self._answer("acting")
-        try:
-            return codec.unpack(frame.header.get("action"), frame.blobs)
-        except ValueError as error:
-            raise ControllerFailed("the controller sent a malformed action: {}".format(error)) from None
-
-    def _answer(self, activity: str) -> wire.Frame:
-        try:
-            frame = self._link.receive(self._deadline)
-        except socket.timeout:
-            raise ControllerTimedOut(
-                "the controller was still {} when the episode's {:g} s were over".format(activity, self._limit)
-            ) from None
-        except wire.ProtocolError as wrong:
-            raise ControllerFailed("the controller wrote to the framework's link: {}".format(wrong)) from None
-        except (wire.LinkClosed, OSError):
-            raise ControllerFailed("the controller's process ended while {}".format(activity)) from None
-        error = frame.header.get("error")
-        if isinstance(error, dict):
-            raise ControllerFailed(
-                "the controller raised {}: {}".format(error.get("kind"), error.get("message")),
-                str(error.get("traceback", "")),
-            )
-        return frame
-
-    def finish(self) -> Tuple[Dict[str, Any], List[bytes]]:
-        """End the controller's process; return its exit code, limit events and captured output."""
-        self._sock.close()
-        try:
-            wire.send_command(self._host.sock, b"F", {})
-            frame = self._host.receive()
-        except (OSError, wire.LinkClosed):
-            raise ControllersGone from None
-        return frame.header["ok"], list(frame.blobs)
+from microsim_guest import codec, recorder, wire
+from microsim_guest.controllerlink import ControllerFailed, ControllerLate, ControllerLink
 
 
 def to_action(action: Any, space: Any) -> Any:
@@ -162,19 +56,32 @@ def _no_action(action: Any, why: Any) -> ControllerFailed:
     return ControllerFailed("the controller returned {!r}, which is no action: {}".format(str(action)[:80], why))
 
 
+class NoTime(wire.KnownError):
+    """The episode has a limit of simulated time, and the world does not tell its time."""
+
+    kind = "world"
+
+    def __init__(self) -> None:
+        super().__init__(
+            'the episode has a limit of simulated time, and the world tells none: info["time"], or an attribute time'
+        )
+
+
 def run(
-    world: Any, seed: Optional[int], max_steps: int, link: ControllerLink
+    world: Any, seed: Optional[int], limits: Dict[str, Any], link: ControllerLink
 ) -> Tuple[Dict[str, Any], recorder.Recorder]:
     """Run one episode in the world.
 
     Args:
         world: The environment.
         seed: What ``reset`` is given; None replays whatever state the generators are in.
-        max_steps: The episode is truncated after this many steps.
+        limits: ``max_steps``, after which the episode is truncated; ``max_time_s``, likewise of simulated time, or
+            None; ``late``, what is done where the controller misses a step's deadline: "fail", or take the action
+            before ("hold") or no action ("zero").
         link: The controller.
 
     Returns:
-        Flags, reward, metrics and the recorded columns.
+        Flags, metrics, which limit was met, and the recorded columns.
 
     Raises:
         Exception: Whatever the world raises. A controller's failure is part of the result instead, because
@@ -182,21 +89,29 @@ def run(
     """
     rows = recorder.Recorder()
     result: Dict[str, Any] = {
-        "steps": 0, "terminated": False, "truncated": False, "total_reward": 0.0, "error": None,
+        "terminated": False, "truncated": False, "limit": "", "late_steps": 0, "error": None,
     }  # fmt: skip
     observation, info = world.reset(seed=seed)
     space = getattr(world, "action_space", None)
     state = getattr(world, "state", None)
+    began, most = time_of(world, info), limits.get("max_time_s")
+    if most is not None and began is None:
+        raise NoTime
     rows.append("observation", observation)
     if callable(state):
         rows.append("state", state())
+    last: Any = None
     try:
         link.wait_loaded()
-        while result["steps"] < max_steps:
-            action = to_action(link.act(observation), space)
+        for step in range(limits["max_steps"]):
+            action, late = link.act(observation, step)
+            if late:
+                result["late_steps"] += 1
+                action = in_place_of_late(limits["late"], last, space, step)
+            last = action = to_action(action, space)
             try:
                 rows.append("action", action)
-            except (recorder.ShapeChanged, TypeError, ValueError) as error:
+            except (recorder.ShapeChanged, TypeError, ValueError, OverflowError) as error:
                 raise ControllerFailed("the controller's action cannot be used: {}".format(error)) from None
             observation, reward, terminated, truncated, info = world.step(action)
             rows.append("reward", float(reward))
@@ -204,24 +119,72 @@ def run(
             if callable(state):
                 rows.append("state", state())
             rows.check_size()
-            result["steps"] += 1
-            result["total_reward"] += float(reward)
             if terminated or truncated:
                 result["terminated"], result["truncated"] = bool(terminated), bool(truncated)
                 break
+            if most is not None and _passed(began, time_of(world, info)) >= most:
+                result["truncated"], result["limit"] = True, "time"
+                break
         else:
-            result["truncated"] = True
+            result["truncated"], result["limit"] = True, "steps"
     except ControllerFailed as error:
         result["error"] = wire.error_header(error, error.traceback_text)
+    result["simulated_s"] = None if began is None else _passed(began, time_of(world, info))
     result["metrics"] = metrics_of(world, info)
     return result, rows
 
 
-def metrics_of(world: Any, info: Any) -> Dict[str, float]:
-    """Return the world's ``metrics()``, or the numeric scalars of the last ``info``."""
+def in_place_of_late(policy: str, last: Any, space: Any, step: int) -> Any:
+    """Return the action of a step whose deadline the controller has missed.
+
+    Raises:
+        ControllerLate: There is none: the policy is "fail", or nothing says what no action is.
+    """
+    if policy == "hold" and last is not None:
+        return last
+    if policy in ("hold", "zero"):
+        if getattr(space, "shape", None) is not None and codec.numpy() is not None:
+            return codec.numpy().zeros(space.shape, space.dtype)
+        if last is not None:
+            return _zeros_like(last)
+        why = "there is no earlier action, nor an action space, to say what stands in for it"
+    else:
+        why = "controller.late is fail"
+    raise ControllerLate("the controller missed the deadline of step {}; {}".format(step, why))
+
+
+def _zeros_like(action: Any) -> Any:
+    if isinstance(action, dict):
+        return {key: _zeros_like(item) for key, item in action.items()}
+    if isinstance(action, (list, tuple)):
+        return [_zeros_like(item) for item in action]
+    return action * 0
+
+
+def time_of(world: Any, info: Any) -> Optional[float]:
+    """Return the simulated time that the world tells, in seconds: ``info["time"]``, or its attribute ``time``."""
+    told: Any = info.get("time") if isinstance(info, dict) else None
+    if told is None:
+        told = getattr(world, "time", None)
+    seconds = float(told) if _is_scalar(told) and not isinstance(told, bool) else math.nan
+    return seconds if math.isfinite(seconds) else None
+
+
+def _passed(began: Optional[float], now: Optional[float]) -> float:
+    if began is None or now is None:
+        raise NoTime
+    return now - began
+
+
+def metrics_of(world: Any, info: Any) -> Any:
+    """Return the world's ``metrics()`` as it is, or the numeric scalars of the last ``info``.
+
+    The host decides what is a score: see :mod:`microsim_vm.scores`.
+    """
     declared = getattr(world, "metrics", None)
-    values = declared() if callable(declared) else info
-    return {str(name): float(value) for name, value in values.items() if _is_scalar(value)}
+    if callable(declared):
+        return declared()
+    return {name: value for name, value in info.items() if _is_scalar(value)}
 
 
 def _is_scalar(value: Any) -> bool:

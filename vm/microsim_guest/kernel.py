@@ -16,7 +16,12 @@ SIOCADDRT = 0x890B
 IFF_UP, IFF_LOOPBACK, IFF_RUNNING, IFF_MULTICAST = 0x1, 0x8, 0x40, 0x1000
 RTF_UP, RTF_GATEWAY = 0x1, 0x2
 PR_SET_NO_NEW_PRIVS = 38
-MS_RDONLY = 1
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096
+MS_REC, MS_PRIVATE = 1 << 14, 1 << 18
+MNT_DETACH = 2
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
+CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
+SYS_PIVOT_ROOT, PR_CAPBSET_DROP, CAPABILITY_VERSION_3 = 155, 24, 0x20080522
 RB_AUTOBOOT = 0x01234567
 
 # Whom the kernel kills first when the guest runs out of memory: user code, then the world, never the agent.
@@ -101,6 +106,52 @@ def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -
     if libc.mount(source.encode(), target.encode(), kind.encode(), flags, data.encode()) != 0:
         code = ctypes.get_errno()
         raise OSError(code, "mount {} on {}: {}".format(kind, target, os.strerror(code)))
+
+
+def pivot_root(new: str, old: str) -> None:
+    """Make a mounted folder the root of the calling process's mount namespace, and mount the old root at ``old``."""
+    _checked(_libc().syscall(SYS_PIVOT_ROOT, new.encode(), old.encode()), "pivot_root")
+
+
+def detach(target: str) -> None:
+    """Take a mounted file system, and all that is mounted in it, out of the file tree, in use or not."""
+    _checked(_libc().umount2(target.encode(), MNT_DETACH), "umount2")
+
+
+def detach_all(target: str) -> None:
+    """Detach a file system and those in it, one by one: gVisor leaves those in it behind."""
+    with open("/proc/mounts") as file:
+        found = [line.split()[1] for line in file]
+    for place in reversed([place for place in found if place == target or place.startswith(target + "/")]):
+        detach(place)
+
+
+def unshare(flags: int) -> None:
+    """Give the calling process, or with ``CLONE_NEWPID`` its next children, namespaces of its own."""
+    _checked(_libc().unshare(flags), "unshare")
+
+
+def forbid_capabilities() -> None:
+    """Let no program that the calling process starts gain a capability."""
+    libc, number = _libc(), 0
+    while libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
+        number += 1
+
+
+def drop_capabilities() -> None:
+    """Give up all capabilities of the calling process."""
+    header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
+    _checked(_libc().capset(header, bytes(24)), "capset")
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int, call: str) -> None:
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, "{}: {}".format(call, os.strerror(code)))
 
 
 def mount_disk(serial: str, target: str, read_only: bool) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Set, Tuple
 from microsim_guest import codec, wire
 
 MAX_BYTES = 192 * 1024 * 1024
+MAX_KEYS, MAX_KEY = 256, 100  # of a dict, and characters of each
 
 
 class ShapeChanged(wire.KnownError):
@@ -44,6 +45,11 @@ class Column:
             )
         self.data += raw
         self.rows += 1
+
+    def drop_last(self) -> None:
+        """Take back the row that was added last."""
+        del self.data[len(self.data) - len(self.data) // self.rows :]
+        self.rows -= 1
 
     def _as_floats(self, dtype: str, raw: bytes) -> bytes:
         """Turn the column, or else the new row, from integers into floats; return the row."""
@@ -92,21 +98,31 @@ class Recorder:
         self._keys: Dict[str, Set[str]] = {}
 
     def append(self, name: str, value: Any) -> None:
-        """Add one row to a column; a dict becomes one column per key.
+        """Add one row to a column; a dict becomes one column per key. An error leaves all as it was.
 
         Raises:
             ShapeChanged: The value does not fit the rows before it.
-            TypeError: Not numeric.
+            TypeError: Not numeric, or a dict of too many keys, or too long ones.
         """
         parts = codec.flatten(value)
+        if len(parts) > MAX_KEYS or any(len(suffix) > MAX_KEY for suffix in parts):
+            raise TypeError("a dict has at most {} keys of {} characters".format(MAX_KEYS, MAX_KEY))
         keys = self._keys.setdefault(name, set(parts))
         if keys != set(parts):
             raise ShapeChanged("{} changed its keys from {} to {}".format(name, sorted(keys), sorted(parts)))
-        for suffix, part in parts.items():
-            column = self.columns.get(name + suffix)
-            if column is None:
-                column = self.columns[name + suffix] = Column(name + suffix)
-            column.append(part)
+        added: List[Column] = []
+        try:
+            for suffix, part in parts.items():
+                column = self.columns.setdefault(name + suffix, Column(name + suffix))
+                column.append(part)
+                added.append(column)
+        except (ShapeChanged, TypeError, ValueError, OverflowError):
+            for column in added:
+                column.drop_last()
+            for suffix in parts:
+                if name + suffix in self.columns and not self.columns[name + suffix].rows:
+                    del self.columns[name + suffix]
+            raise
 
     def check_size(self) -> None:
         """Raise ``MemoryError`` when the columns have outgrown what one answer may carry."""

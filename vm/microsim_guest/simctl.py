@@ -5,6 +5,7 @@ episode that the environment describes (see rollout.sh, which checks it) and wri
 0 done, 1 failed, 2 cannot be started.
 """
 
+import array
 import hashlib
 import json
 import math
@@ -19,7 +20,10 @@ LOAD_TIMEOUT_S = 86400.0  # whoever starts warmup.sh has a limit of its own
 MAX_CONTROLLER_BYTES = 16 * 1024 * 1024
 MAX_STEPS_BYTES = 16 * 1024 * 1024  # of the lines of one episode: its file lies in the guest's memory
 MAX_NUMBERS = 512  # of one quantity in one line
-LIMITS = {"memory_mib": 256, "processes": 32, "output_bytes": 65536}
+LIMITS = {
+    "memory_mib": 256, "processes": 32, "output_bytes": 65536, "workspace_mib": 64, "workspace_files": 4096,
+    "open_files": 256, "cpu_s": None,
+}  # fmt: skip
 PASSED_ON = (
     "EPISODE_SEED", "PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
     "NUMEXPR_NUM_THREADS", "MUJOCO_GL", "ROS_DOMAIN_ID", "ROS_LOCALHOST_ONLY", "ROS_AUTOMATIC_DISCOVERY_RANGE",
@@ -78,9 +82,12 @@ def episode(folder: str) -> int:
             stream.buffer.write(output)
             stream.flush()
         columns = [(column, data[index]) for index, column in enumerate(result["columns"])]
-        lines = list(step_lines(columns, result["steps"]))
+        rewards = [value for column, raw in columns if column["name"] == "reward" for value in array.array("d", raw)]
+        lines = list(step_lines(columns, len(rewards)))
         error = result["error"]
-        summary.update({key: result[key] for key in ("steps", "terminated", "truncated", "total_reward", "metrics")})
+        summary.update({key: result[key] for key in ("terminated", "truncated")})
+        summary.update(steps=len(rewards), total_reward=sum(rewards))
+        summary["metrics"] = codec.unpack(result["metrics"], data[len(columns) :])
         summary.update(ok=error is None, fingerprint=fingerprint(columns), lines=len(lines))
         if error is not None:
             summary["error"], details = error["message"], error["traceback"]

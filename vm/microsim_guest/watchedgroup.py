@@ -59,6 +59,10 @@ class WatchedGroup(ControlGroup):
         self.note_fullness(ended=1)  # its first process may have ended between two looks
         return dict(self._hits)
 
+    def cpu_seconds(self) -> float:
+        """Return the processor time of all that runs in it now: what has ended is not kept."""
+        return sum(_cpu_seconds(pid) for _, pid in self._members())
+
     def populated(self) -> bool:
         """Tell whether anything in it still runs."""
         return bool(self._read("cgroup.procs").strip())
@@ -229,6 +233,16 @@ def _resident(pid: int) -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used; 0 where it has ended."""
+    try:
+        with open("/proc/{}/stat".format(pid)) as file:
+            user, system = file.read().rpartition(")")[2].split()[11:13]
+    except (OSError, ValueError):
+        return 0.0
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _used_memory() -> int:

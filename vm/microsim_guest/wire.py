@@ -39,10 +39,11 @@ class KnownError(Exception):
 
 
 class Frame(NamedTuple):
-    """One decoded frame: the JSON header and its binary attachments."""
+    """One decoded frame: the JSON header, its binary attachments, and how many bytes the header's text had."""
 
     header: Dict[str, Any]
     blobs: Tuple[bytes, ...]
+    header_size: int = 0
 
 
 def encode(header: Dict[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
@@ -86,7 +87,7 @@ def decode(header: bytes, raw: bytes) -> Frame:
     for length in lengths:
         blobs.append(raw[start : start + length])
         start += length
-    return Frame(message, tuple(blobs))
+    return Frame(message, tuple(blobs), len(header))
 
 
 class _Link:
@@ -106,19 +107,22 @@ class _Link:
         """Read up to ``size`` bytes, at least one; none at the end of the stream."""
         raise NotImplementedError
 
-    def _take(self, size: int, deadline: Optional[float]) -> bytes:
+    def _fill(self, size: int, deadline: Optional[float]) -> None:
+        """Read until there are ``size`` bytes, or more."""
         while len(self._buffer) < size:
             missing = size - len(self._buffer)
             part = self._read(CHUNK if self._read_ahead else min(missing, CHUNK), deadline)
             if not part:
                 raise LinkClosed
             self._buffer += part
-        taken = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        return taken
+
+    @property
+    def unread(self) -> bool:
+        """Whether bytes have been read that no frame was made of yet."""
+        return bool(self._buffer)
 
     def receive(self, deadline: Optional[float] = None) -> Frame:
-        """Read one frame.
+        """Read one frame. After a deadline has passed, the same frame can be waited for again.
 
         Args:
             deadline: Of ``time.monotonic()``, for the whole frame, however slowly its bytes arrive.
@@ -128,10 +132,40 @@ class _Link:
             LinkClosed: The peer closed the link.
             ProtocolError: What arrived is no frame, or one larger than allowed.
         """
-        header_size, blobs_size = parse_prefix(self._take(PREFIX.size, deadline))
+        self._fill(PREFIX.size, deadline)
+        header_size, blobs_size = parse_prefix(bytes(self._buffer[: PREFIX.size]))
         if blobs_size > self._max_blobs:
             raise ProtocolError("{} bytes of attachments, {} are allowed".format(blobs_size, self._max_blobs))
-        return decode(self._take(header_size, deadline), self._take(blobs_size, deadline))
+        blobs_at, end = PREFIX.size + header_size, PREFIX.size + header_size + blobs_size
+        self._fill(end, deadline)
+        header, blobs = bytes(self._buffer[PREFIX.size : blobs_at]), bytes(self._buffer[blobs_at:end])
+        del self._buffer[:end]
+        return decode(header, blobs)
+
+    def receive_line(self, longest: int, deadline: Optional[float] = None) -> bytes:
+        """Read one line, without its end. After a deadline has passed, the same line can be waited for again.
+
+        Raises:
+            socket.timeout: The deadline passed.
+            LinkClosed: The peer closed the link.
+            ProtocolError: The line is longer than ``longest`` bytes, or the peer has closed the link within it.
+        """
+        searched = 0
+        while True:
+            end = self._buffer.find(b"\n", searched)
+            if (len(self._buffer) if end < 0 else end) > longest:
+                raise ProtocolError("its line is longer than {} bytes".format(longest))
+            if end >= 0:
+                line = bytes(self._buffer[:end])
+                del self._buffer[: end + 1]
+                return line
+            searched = len(self._buffer)
+            try:
+                self._fill(searched + 1, deadline)
+            except LinkClosed:
+                if searched:
+                    raise ProtocolError("its line has no end: {!r}".format(bytes(self._buffer[:80]))) from None
+                raise
 
 
 class FdLink(_Link):
@@ -183,7 +217,14 @@ class SocketLink(_Link):
         Raises:
             socket.timeout: The deadline passed; a part of the frame may have been written.
         """
-        data = encode(header, blobs)
+        self.send_bytes(encode(header, blobs), deadline)
+
+    def send_bytes(self, data: bytes, deadline: Optional[float] = None) -> None:
+        """Write bytes.
+
+        Raises:
+            socket.timeout: The deadline passed; a part of them may have been written.
+        """
         if deadline is None:
             self.sock.sendall(data)
             return

@@ -8,7 +8,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from microsim_guest import codec, config, episode, processes, randomness, wire
+from microsim_guest import codec, config, controllerlink, episode, processes, randomness, wire
 
 Answer = Tuple[Dict[str, Any], List[bytes]]
 
@@ -138,14 +138,16 @@ class WorldHost:
         started = time.monotonic()
         seed = self._begin(args["seed"])
         world = self._need_world()
-        link = episode.ControllerLink(self._controllers, args, blobs[0], seed)
+        link = controllerlink.ControllerLink(self._controllers, args, blobs[0], seed)
         try:
-            result, rows = episode.run(world, seed, args["max_steps"], link)
+            result, rows = episode.run(world, seed, args, link)
         finally:
             exit_info, output = link.finish()
         columns, data = rows.describe()
+        packed_metrics: List[bytes] = []
+        result["metrics"] = codec.pack(result["metrics"], packed_metrics)
         result.update(columns=columns, controller=exit_info, wall_ms=(time.monotonic() - started) * 1000.0)
-        return result, [*output, *data]
+        return result, [*output, *data, *packed_metrics]
 
     def logs(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
         """Return the kept output of the world's processes."""

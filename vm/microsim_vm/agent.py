@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 from microsim_guest import wire
 
+from microsim_vm import endings
+from microsim_vm.endings import Ending
 from microsim_vm.errors import (
     AgentError,
     AgentTimeoutError,
@@ -30,7 +32,8 @@ _KINDS: dict[str, type[AgentError] | type[ControllerError]] = {"world": WorldErr
 FLUSH_S = 20.0  # how long a guest may take to write its files out before it is copied
 MAX_PENDING = 64 << 20  # bytes of a request's output that its caller has not taken
 SEND_BYTES = 1 << 20
-FRAME_COST = 1024  # what a frame costs beside its attachments
+FRAME_COST = 1024  # what a frame costs beside its attachments and its header
+HEADER_COST = 16  # bytes of memory that a byte of a header's text may become
 LOOK_S = 2.0  # how often a waiting call looks whether the guest still lives
 
 
@@ -101,7 +104,9 @@ class _Answers:
 
 
 def _size(frame: wire.Frame | None) -> int:
-    return sum(map(len, frame.blobs)) + FRAME_COST if frame is not None else 0
+    if frame is None:
+        return 0
+    return sum(map(len, frame.blobs)) + frame.header_size * HEADER_COST + FRAME_COST
 
 
 class AgentClient:
@@ -121,6 +126,9 @@ class AgentClient:
         self._send_lock = threading.RLock()
         self._unsent = bytearray()
         self._closed = False
+        self._ending: Ending | None = None  # why the channel ended, where that was seen on it
+        self._agent_died = False
+        self._cut_off = False
         self._quiet = False  # the guest is being copied: the end of its channel need not be its own
         self._reading = True
         self._ends = threading.Lock()
@@ -220,6 +228,7 @@ class AgentClient:
 
     def close(self) -> None:
         """Close the channel; whoever waits gets a ChannelClosedError."""
+        self._ending = self._ending or (None if self._closed else endings.CLOSED)
         self._closed = True
         with contextlib.suppress(OSError):  # it may be closed from the other side
             self._channel.shutdown(socket.SHUT_RDWR)
@@ -267,8 +276,9 @@ class AgentClient:
 
     def _late(self, what: str) -> AgentTimeoutError:
         return AgentTimeoutError(
-            what, cause="the guest hangs, or the machine is overloaded", details=self._console_tail()
-        )
+            what, cause="the guest hangs, or the machine is overloaded",
+            hint="see the end of the guest's console, and how busy the machine is", details=_tail(self._vm.console()),
+        )  # fmt: skip
 
     def _start_reading(self) -> None:
         threading.Thread(target=self._read, args=(self._channel,), name="microsim-agent-reader", daemon=True).start()
@@ -280,25 +290,33 @@ class AgentClient:
             if self._vm.channel is not self._channel:
                 self._channel.close()
                 self._channel, self._reading = self._vm.channel, True
+                self._agent_died = self._cut_off = False
                 self._start_reading()
             elif not self._reading:
                 self._end()
 
     def _read(self, channel: socket.socket) -> None:
         link = wire.SocketLink(channel, read_ahead=True)
+        ending = None
+        agent_died = False
         try:
             while True:
                 frame = link.receive()
                 if "gone" in frame.header:
+                    agent_died = True
                     break
                 answers = self._waiting.get(str(frame.header.get("id")))
                 if answers is not None:  # an answer that came after its deadline has no reader
                     answers.put(frame)
-        except (wire.LinkClosed, wire.ProtocolError, OSError):
+        except wire.ProtocolError as error:
+            ending = endings.garbled(error)
+        except (wire.LinkClosed, OSError):
             pass
         with self._ends:
             if channel is not self._channel:  # the guest has had another one for a while
                 return
+            self._ending = self._ending or ending
+            self._agent_died, self._cut_off = agent_died, link.unread
             self._reading = False
             if not self._quiet:
                 self._end()
@@ -309,11 +327,15 @@ class AgentClient:
             waiting.put(None)
 
     def _gone(self, op: str) -> ChannelClosedError:
+        console = self._vm.console()
+        ending = self._ending or endings.told(console, self._vm, agent_died=self._agent_died)
+        self._ending = ending  # the next call need not wait for an engine's end
+        where = ", in the middle of a frame" if self._cut_off and ending is not endings.CLOSED else ""
         return ChannelClosedError(
-            f"the link to the guest was lost during {op!r}",
-            cause="the guest crashed or ran out of memory, or its engine was killed",
-            details=self._console_tail(),
-        )
+            f"the link to the guest was lost during {op!r}{where}", cause=ending.cause, hint=ending.hint,
+            details=_tail(console),
+        )  # fmt: skip
 
-    def _console_tail(self) -> str:
-        return "\n".join(self._vm.console().splitlines()[-40:])
+
+def _tail(console: str) -> str:
+    return "\n".join(console.splitlines()[-40:])

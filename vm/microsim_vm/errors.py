@@ -198,6 +198,26 @@ class ControllerTimeoutError(ControllerError):
     """The episode's wall-clock limit passed."""
 
 
+class ControllerLateError(ControllerError):
+    """The controller missed a step's deadline, and ``controller.late`` is fail."""
+
+
+class ControllerLimitError(ControllerError):
+    """The controller ended at a limit of memory, processes, processor time or files; the cause names it."""
+
+
+class LimitsError(MicrosimError, ValueError):
+    """Limits for a controller that are none: an unknown name, or a value out of range."""
+
+
+class InvalidEpisodeError(MicrosimError):
+    """The episode ended, and its score is none: a metric or reward that is no finite number."""
+
+
+class ScoreError(MicrosimError):
+    """A template's ``score`` cannot be run; its author's mistake, and no controller's."""
+
+
 class TransferError(MicrosimError):
     """An upload or download was refused: too large, no regular file, or on its way out of its folder."""
 

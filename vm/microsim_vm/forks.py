@@ -12,11 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from microsim_vm import admission, runtime
+from microsim_vm import admission, endings, runtime
 from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
 from microsim_vm.engines.base import Boot, Engine, Vm, need, saved_bytes
-from microsim_vm.errors import EngineError
+from microsim_vm.errors import AgentTimeoutError, ChannelClosedError, EngineError
 from microsim_vm.islands.island import ALONE, Berth, Island, raised
 from microsim_vm.islands.subnets import WAIT_S as SUBNET_WAIT_S
 from microsim_vm.machine import Machine, checked, derived_seed
@@ -62,6 +62,7 @@ class Forker:
         cache: Where the copy of a running fork lies for a moment.
         subnets: The range that islands take their addresses from; "" for what the machine's user says.
         capture: Keep what passes in islands in a file beside the cache.
+        score: The template's scorer, where it has one.
         drawn: The first random bytes of each fork's kernel so far.
     """
 
@@ -72,6 +73,7 @@ class Forker:
     cache: Cache
     subnets: str = ""
     capture: bool = False
+    score: Path | None = None
     drawn: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def fork(
@@ -104,7 +106,8 @@ class Forker:
                 phases = dict(held.phases_ms)
             machine = self.machine(vm, client, seed, name, berth)
             answered = time.monotonic()
-            machine.adopt(os.urandom(ENTROPY_BYTES), reseed=reseed, wall_clock=wall_clock)
+            with _saying_what_did_not_start(f"{self.name} {name or f'seed {seed}'}"):
+                machine.adopt(os.urandom(ENTROPY_BYTES), reseed=reseed, wall_clock=wall_clock)
             if reseed:
                 self._refuse_copies(machine)
             phases["first answer"] = (time.monotonic() - answered) * 1000.0
@@ -154,10 +157,11 @@ class Forker:
                 phases["island"] = (time.monotonic() - began) * 1000.0
             else:
                 file, record = stack.enter_context(admission.noted(label, image=image))
-            vm = self.engine.fork(self.boot, folder, berth.plug if berth else None)
-            stack.callback(vm.kill)
-            about_to_run()
-            self.engine.resume(vm)
+            with _saying_what_did_not_start(label):
+                vm = self.engine.fork(self.boot, folder, berth.plug if berth else None)
+                stack.callback(vm.kill)
+                about_to_run()
+                self.engine.resume(vm)
             runtime.started(file, record, vm.pid, berth.record() if berth else None)
             client = AgentClient(vm)
             stack.callback(client.close)
@@ -197,7 +201,7 @@ class Forker:
         """Return a running guest as a machine that can be forked."""
         machine = Machine(
             vm, client, seed=seed, limits=self.limits, name=name, berth=berth,
-            branch=lambda n: self._branch(machine, n),
+            branch=lambda n: self._branch(machine, n), score=self.score,
         )  # fmt: skip
         return machine
 
@@ -227,6 +231,20 @@ class Forker:
             # Those that share the files have them mapped, and the files outlive their names.
             stack.pop_all()
             return children
+
+
+@contextlib.contextmanager
+def _saying_what_did_not_start(label: str) -> Iterator[None]:
+    """Let an error say which guest it was, and give it a cause and a next step where it has none."""
+    try:
+        yield
+    except (EngineError, ChannelClosedError, AgentTimeoutError) as error:
+        cause = "" if error.cause else "its engine crashed, or was killed, as by the host's kernel when memory runs out"
+        hint = "try again; microsim doctor tries each engine" if error.cause else endings.ENGINE.hint
+        raise type(error)(
+            f"the guest for {label} did not start: {error.what}", cause=error.cause or cause, hint=error.hint or hint,
+            details=error.details,
+        ) from error  # fmt: skip
 
 
 def child_seed(parent: Machine, number: int) -> int:

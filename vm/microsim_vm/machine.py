@@ -7,13 +7,14 @@ import hashlib
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import msgspec
 from microsim_guest import codec, middleware
 
-from microsim_vm import answers, episode
+from microsim_vm import answers, controllers, episode
 from microsim_vm.agent import AgentClient
 from microsim_vm.engines.base import Vm
 from microsim_vm.episode import EpisodeRecord
@@ -55,6 +56,7 @@ class Machine(Guest):
         name: str = "",
         berth: Berth | None = None,
         branch: Callable[[int], list[Machine]] | None = None,
+        score: Path | None = None,
     ) -> None:
         super().__init__(client)
         self.id = name or f"microsim-{uuid.uuid4().hex[:12]}"
@@ -70,6 +72,7 @@ class Machine(Guest):
         self.island = None if berth is None else berth.island
         self.machines: dict[str, Machine] = {ALONE: self}
         self._limits = limits
+        self._score = score
         self._berth = berth
         self._branch = branch
         self.resources = contextlib.ExitStack()
@@ -104,6 +107,11 @@ class Machine(Guest):
     def guest(self) -> tuple[Vm, AgentClient]:
         """The guest as its engine sees it, and the client of its agent."""
         return self._vm, self._client
+
+    @property
+    def limits(self) -> ControllerLimits:
+        """What its controllers may use, by its template."""
+        return self._limits
 
     @property
     def pid(self) -> int:
@@ -145,35 +153,42 @@ class Machine(Guest):
 
     def run_episode(
         self, source: bytes, *, filename: str, seed: int | None = None, max_steps: int = 1000,
-        timeout_seconds: float | None = None,
+        timeout_seconds: float | None = None, kind: controllers.Kind = "python", words: Sequence[str] = (),
+        limits: ControllerLimits | None = None,
     ) -> EpisodeRecord:  # fmt: skip
         """Run a controller from reset to the end of an episode.
 
         Args:
-            source: The controller's Python source.
+            source: The controller's file.
             filename: Its name, for tracebacks.
             seed: The episode's seed; the machine's own by default.
             max_steps: The episode is truncated there.
-            timeout_seconds: Wall-clock limit; the template's ``controller.wall_time_s`` by default.
+            timeout_seconds: Wall-clock limit; that of ``limits`` by default.
+            kind: Whether the file is Python source with ``act``, or a program.
+            words: A program's arguments.
+            limits: What the controller may use; what its template says by default.
 
         Returns:
-            The record; a controller that failed is in its ``error``.
+            The record; a controller that failed, or why the episode is invalid, is in its ``error``.
 
         Raises:
             WorldError: The world raised.
+            ScoreError: The template's ``score`` cannot be run.
             AgentError: The guest died or hangs.
         """
         chosen = self.seed if seed is None else checked(seed)
-        timeout_s = self._limits.wall_time_s if timeout_seconds is None else timeout_seconds
+        most = self._limits if limits is None else limits
+        timeout_s = most.wall_time_s if timeout_seconds is None else timeout_seconds
+        names = ("memory_mib", "processes", "output_bytes", "workspace_mib", "workspace_files", "open_files", "cpu_s")
         args = {
-            "filename": filename, "seed": chosen, "max_steps": max_steps, "timeout_s": timeout_s,
-            "limits": {"memory_mib": self._limits.memory_mib, "processes": self._limits.processes,
-                       "output_bytes": self._limits.output_bytes},
+            "kind": kind, "filename": filename, "words": list(words), "seed": chosen, "max_steps": max_steps,
+            "timeout_s": timeout_s, "step_deadline_s": most.step_deadline_s, "late": most.late,
+            "max_time_s": most.simulated_time_s, "limits": {name: getattr(most, name) for name in names},
         }  # fmt: skip
         with self._timed("episode"):
             result, blobs = self._client.call("world.episode", args, [source], timeout_s=timeout_s + WORLD_TIMEOUT_S)
         with answers.read("world.episode"):
-            return episode.from_answer(result, blobs, seed=chosen)
+            return episode.from_answer(result, blobs, seed=chosen, score=self._score)
 
     def fork(self, n: int = 1) -> list[Machine]:
         """Fork this microVM as it is now: memory, files, processes, the episode under way.

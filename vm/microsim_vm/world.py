@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from microsim_vm import reaper, snapshots, together, warmup
+from microsim_vm import controllers, reaper, snapshots, together, warmup
 from microsim_vm.ahead import Ahead
 from microsim_vm.cache import Cache
 from microsim_vm.engines import select
@@ -133,11 +133,10 @@ class WarmWorld:
 
         Raises:
             SeedError: A seed is unusable.
-            OSError: The controller cannot be read.
+            ControllerError: The controller cannot be read.
             MicrosimError: A fork or the world failed.
         """
-        path = Path(controller)
-        source = path.read_bytes()
+        given = controllers.read(Path(controller), controllers.kind_of(controller))
         chosen = [checked(seed) for seed in seeds]
 
         live: set[Machine] = set()
@@ -149,7 +148,9 @@ class WarmWorld:
                 try:
                     if stopped.is_set():
                         raise CancelledError
-                    return machine.run_episode(source, filename=path.name, max_steps=max_steps)
+                    return machine.run_episode(
+                        given.data, filename=given.filename, kind=given.kind, max_steps=max_steps
+                    )
                 finally:
                     live.discard(machine)
 
@@ -230,7 +231,7 @@ def warm(template: Template, options: Options, progress: Progress, *, needs: Seq
     )
     forker = Forker(
         template.name, template.controller, choice.engine, snapshots.boot_of(image, template), cache, options.subnets,
-        options.capture,
+        options.capture, template.score,
     )  # fmt: skip
     others = {
         name: warm(other, options, lambda line, name=name: progress(f"{name}: {line}"))  # type: ignore[misc]

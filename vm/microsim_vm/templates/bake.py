@@ -200,4 +200,5 @@ def _config(template: Template) -> dict[str, Any]:
         "env": dict(template.env),
         "world": None if template.world is None else msgspec.to_builtins(template.world),
         "processes": msgspec.to_builtins(template.processes),
+        "controller": msgspec.to_builtins(template.controller.sight),
     }

@@ -88,6 +88,8 @@ def load_template(path: Path, directories: Sequence[Path] | None = None) -> Temp
     _check_network(template, merged)
     _check_lists(template, merged)
     files = _check_files(template, merged)
+    if template.score is not None and not template.score.is_file():
+        refuse(merged.values["score"], Complaint(f"score: there is no file {template.score}"))
     if "world" in merged.values:
         _check_world(template, merged.values["world"], {file.label for file in files})
     return template

