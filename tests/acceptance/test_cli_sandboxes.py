@@ -450,32 +450,6 @@ def test_an_exported_sandbox_runs_elsewhere(cli: Cli, tmp_path: Path) -> None:
     wait_for(lambda: not elsewhere.processes(), "its end")
 
 
-def test_a_volume_outlives_its_sandboxes(cli: Cli) -> None:
-    assert cli("volume", "create", "results", "--size", "32M").stdout == "results\n"
-    assert "there is a volume" in cli("volume", "create", "results", status=1).stderr
-    writer = cli("create", "cartpole", "--volume", "results:/results").stdout.strip()
-    cli("exec", writer, "--", "sh", "-c", "echo kept > /results/kept")
-    assert "mounted by" in cli("volume", "rm", "results", status=1).stderr
-    cli("rm", writer)
-    reader = cli.json("create", "cartpole", "--volume", "results:/results:ro")
-    assert reader["volumes"] == [{"volume": "results", "path": "/results", "read_only": True}]
-    assert cli("exec", reader["id"], "--", "cat", "/results/kept").stdout == "kept\n"
-    cli("rm", reader["id"])
-    assert [volume["name"] for volume in cli.json("volume", "ls")] == ["results"]
-    cli("volume", "rm", "results")
-    assert cli.json("volume", "ls") == []
-
-
-def test_init_makes_a_project_whose_test_passes(cli: Cli, tmp_path: Path) -> None:
-    cli("init", str(tmp_path / "robot"), "--name", "robot")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=tmp_path / "robot", env=cli.env,
-        capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    assert "8 passed" in done.stdout
-
-
 def test_bake_and_warm_say_what_they_reused(cli: Cli, sandbox: str) -> None:
     cli("warm", "cartpole")
     assert "there already" in cli("bake", "cartpole").stdout

@@ -181,7 +181,9 @@ class Place:
         processes = [*guests_of(self.cache.root), *keepers_of(self.cache.root), *orphans()]
         mounts = [line for line in Path("/proc/mounts").read_text().splitlines()
                   if str(self.cache.root) in line or runtime.GVISOR in line]  # fmt: skip
-        groups = [str(path) for path in Path("/sys/fs/cgroup").rglob(f"{runtime.GVISOR}*")]
+        # Others' groups end while these are listed, which is no error to os.walk.
+        groups = [f"{top}/{name}" for top, names, _ in os.walk("/sys/fs/cgroup") for name in names
+                  if name.startswith(runtime.GVISOR)]  # fmt: skip
         return [*map(str, processes), *folders, *records, *doors, *bundles, *mounts, *groups]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hosting import ON_ANY_ENGINE
 from microsim_vm.errors import AgentError, CommandFailedError, CommandInterruptedError
 from microsim_vm.guest import MAX_OUTPUT
 from microsim_vm.machine import Machine
@@ -51,6 +52,7 @@ def test_exit_codes_and_streams(machine: Machine) -> None:
         machine.exec(["no-such-program"])
 
 
+@ON_ANY_ENGINE
 def test_check_raises_with_the_result(machine: Machine) -> None:
     with pytest.raises(CommandFailedError, match="exited with 3") as caught:
         machine.exec("echo partial; echo reason >&2; exit 3", check=True)
@@ -143,6 +145,7 @@ def test_a_server_is_started_and_asked(machine: Machine) -> None:
     machine.exec("kill $(cat /workspace/pid)", check=True)
 
 
+@ON_ANY_ENGINE
 def test_streamed_output_arrives_as_it_is_printed(machine: Machine) -> None:
     started = time.monotonic()
     seen: list[tuple[float, str]] = []
@@ -163,6 +166,7 @@ def test_streamed_output_arrives_as_it_is_printed(machine: Machine) -> None:
     assert (timed_out.timed_out, timed_out.stdout, cut[1:]) == (True, "x\n", ["x\n"])
 
 
+@ON_ANY_ENGINE
 def test_a_callback_that_raises_kills_the_command(machine: Machine) -> None:
     def refuse(text: str) -> None:
         raise LookupError(text)
@@ -172,6 +176,7 @@ def test_a_callback_that_raises_kills_the_command(machine: Machine) -> None:
     _assert_it_stopped(machine)
 
 
+@ON_ANY_ENGINE
 def test_ctrl_c_kills_the_command(machine: Machine) -> None:
     threading.Timer(1.0, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)).start()
     started = time.monotonic()
@@ -181,6 +186,7 @@ def test_ctrl_c_kills_the_command(machine: Machine) -> None:
     _assert_it_stopped(machine)
 
 
+@ON_ANY_ENGINE
 def test_a_cancellation_may_overtake_its_command(machine: Machine) -> None:
     args = {"argv": ["sleep", "60"], "cwd": None, "extra_env": {}, "user": None, "timeout_s": 60, "output_bytes": 0}
     machine._caller.call("exec.cancel", {"token": "overtaken"}, timeout_s=10)

@@ -29,6 +29,14 @@ def cache(tmp_path: Path) -> Cache:
     return fresh_cache(tmp_path / "cache")
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Image, Cache]:
+    """The image of the template as it is, and the cache that it is in."""
+    folder = tmp_path_factory.mktemp("bake")
+    cache = fresh_cache(folder / "cache")
+    return baked(plain(folder), cache)[0], cache
+
+
 def baked(template: Template, cache: Cache, *, locked: bool = False) -> tuple[Image, list[str]]:
     lines: list[str] = []
     return bake(template, cache, locked=locked, progress=lines.append), lines
@@ -77,9 +85,9 @@ def test_the_digest_is_the_same_from_any_folder_and_any_copy(
 
 @pytest.mark.parametrize("what", ["world file", "file", "mode of a file", "new file", "kwargs", "env"])
 def test_a_changed_input_gives_a_new_digest_and_rebuilds_the_world_layer_only(
-    tmp_path: Path, cache: Cache, what: str
+    tmp_path: Path, first: tuple[Image, Cache], what: str
 ) -> None:
-    before, _ = baked(plain(tmp_path), cache)
+    before, cache = first
     after, lines = baked(changed(tmp_path, what), cache)
     assert after.digest != before.digest
     assert [line.split(":")[0] for line in lines] == [
@@ -91,8 +99,8 @@ def test_a_changed_input_gives_a_new_digest_and_rebuilds_the_world_layer_only(
     assert after.layers["world"] != before.layers["world"]
 
 
-def test_a_new_requirement_rebuilds_the_python_layer_too(tmp_path: Path, cache: Cache) -> None:
-    before, _ = baked(plain(tmp_path), cache)
+def test_a_new_requirement_rebuilds_the_python_layer_too(tmp_path: Path, first: tuple[Image, Cache]) -> None:
+    before, cache = first
     after, lines = baked(changed(tmp_path, "requirement"), cache)
     assert after.digest != before.digest
     assert after.layers["base"] == before.layers["base"]
@@ -132,7 +140,8 @@ def test_the_lock_names_every_ingredient_and_nothing_of_this_machine(tmp_path: P
         assert str(urlsplit(mirror.split()[1]).hostname) not in text
 
 
-def test_locked_without_a_lock_is_refused(tmp_path: Path, cache: Cache) -> None:
+def test_locked_without_a_lock_is_refused(tmp_path: Path, first: tuple[Image, Cache]) -> None:
+    _, cache = first
     with pytest.raises(LockDriftError, match=r"no template\.lock") as caught:
         baked(plain(tmp_path), cache, locked=True)
     assert str(tmp_path / "plain/template.lock") in caught.value.hint
@@ -156,7 +165,10 @@ def test_locked_with_all_inputs_unchanged_bakes(tmp_path: Path, cache: Cache) ->
         ("requirement", 'template python.requirements changed: [] -> ["cloudpickle==3.1.3"]'),
     ],
 )
-def test_locked_refuses_a_drift_and_names_the_input(tmp_path: Path, cache: Cache, what: str, named: str) -> None:
+def test_locked_refuses_a_drift_and_names_the_input(
+    tmp_path: Path, first: tuple[Image, Cache], what: str, named: str
+) -> None:
+    _, cache = first
     baked(plain(tmp_path), cache)
     lock = tmp_path / "plain/template.lock"
     before = lock.read_bytes()
@@ -166,7 +178,8 @@ def test_locked_refuses_a_drift_and_names_the_input(tmp_path: Path, cache: Cache
     assert lock.read_bytes() == before
 
 
-def test_locked_refuses_another_version_of_a_debian_package(tmp_path: Path, cache: Cache) -> None:
+def test_locked_refuses_another_version_of_a_debian_package(tmp_path: Path, first: tuple[Image, Cache]) -> None:
+    _, cache = first
     image, _ = baked(plain(tmp_path), cache)
     lock = tmp_path / "plain/template.lock"
     data = json.loads(lock.read_text())

@@ -97,19 +97,38 @@ def test_forking_leaves_the_snapshot_as_it_is(place: Place, ram: Path) -> None:
     assert snapshots.load(place.cache, world.snapshot.key) is not None
 
 
-@ON_ANY_ENGINE  # and the next one on each
-@pytest.mark.parametrize("size", [0, 1, 0.5])
-def test_a_shortened_file_is_never_forked(place: Place, ram: Path, size: float) -> None:
+def shorten(file: Path, size: float) -> None:
+    """Leave so much of a file, and its time of change as it is."""
+    before = file.stat()
+    file.chmod(0o600)
+    os.truncate(file, max(0, int(before.st_size * size) - 1))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@ON_ANY_ENGINE
+def test_a_shortened_file_is_never_forked(place: Place, ram: Path) -> None:
     """Not even where its time of change says nothing, as after a crash of the host."""
-    before = ram.stat()
-    ram.chmod(0o600)
-    os.truncate(ram, max(0, int(before.st_size * size) - 1))
-    os.utime(ram, ns=(before.st_atime_ns, before.st_mtime_ns))
+    shorten(ram, 0.5)
     world = place.warm()
     assert not world.reused
     answers(world)
 
 
+@pytest.mark.parametrize("damage", [0, 1, 0.5, "flipped"])
+def test_a_damaged_file_makes_a_snapshot_none(place: Place, ram: Path, tmp_path: Path, damage: float | str) -> None:
+    copy = Cache(tmp_path)
+    folder = copy.folder("snapshots") / ram.parent.name
+    shutil.copytree(ram.parent, folder)
+    assert snapshots.load(copy, folder.name) is not None
+    if isinstance(damage, str):
+        flip(folder / place.memory)
+    else:
+        shorten(folder / place.memory, damage)
+    assert snapshots.load(copy, folder.name) is None
+    assert not folder.exists()
+
+
+@ON_ANY_ENGINE  # the one before is on each
 def test_altered_memory_of_the_right_size_is_never_used(place: Place, ram: Path) -> None:
     size = ram.stat().st_size
     flip(ram)

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from hosting import wait_for
+from hosting import ON_ANY_ENGINE, wait_for
 from islands import (
     FOLDER,
     Frame,
@@ -184,6 +184,7 @@ def test_machines_of_one_rollout_talk_by_name_and_nobody_else_hears_it(
     assert set(senders) <= _senders_of(tmp_path / "other.pcap", other)
 
 
+@ON_ANY_ENGINE
 def test_all_processes_of_several_machines_are_told_to_look_at_their_island(folder: Path, engine: str) -> None:
     """The world's own too, which was started when its machine was alone; and what the template sets stays."""
     place = folder / "told"
@@ -435,6 +436,7 @@ def test_only_egress_has_a_default_route(egress: dict[str, Any], engine: str) ->
         assert defaults == [["eth0", "0.0.0.0", "0.0.0.0", egress["network"]["gateway"]]]
 
 
+@ON_ANY_ENGINE
 def test_a_published_port_answers_on_the_hosts_loopback(template: Template, world: WarmWorld, engine: str) -> None:
     published = warm_world(msgspec.structs.replace(template, publish=(8000, 8001)), engine)
     with contextlib.closing(published), published.fork(3) as machine:

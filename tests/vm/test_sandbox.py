@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from hosting import fresh_cache, plain, wait_for
+from hosting import ON_ANY_ENGINE, fresh_cache, plain, wait_for
 from microsim_vm import Options, Sandbox, wallclock
 from microsim_vm.cache import Cache
 from microsim_vm.engines import checkpoint
@@ -144,6 +144,7 @@ def test_sandboxes_share_no_random_value_and_a_seed_repeats(parent: Sandbox, eng
         parent.fork(seed=-1)
 
 
+@ON_ANY_ENGINE
 def test_fork_tree_keeps_its_order_and_an_error_is_one_childs_own(parent: Sandbox) -> None:
     results = parent.fork_tree(3, seeds=[21, -1, 23], metadata={"tree": "yes"})
     with contextlib.ExitStack() as stack:
@@ -178,9 +179,9 @@ def test_a_fork_continues_the_present_moment(child: Sandbox) -> None:
 
 
 def test_many_forks_of_a_moment_share_one_copy(child: Sandbox, engine: str) -> None:
-    child.exec("head -c 60000000 /dev/urandom >/workspace/big; sha256sum /workspace/big >/workspace/sum", check=True)
-    with ThreadPoolExecutor(8) as pool, contextlib.ExitStack() as stack:
-        children = [stack.enter_context(each) for each in pool.map(lambda _: child.fork(), range(8))]
+    child.exec("head -c 30000000 /dev/urandom >/workspace/big; sha256sum /workspace/big >/workspace/sum", check=True)
+    with ThreadPoolExecutor(6) as pool, contextlib.ExitStack() as stack:
+        children = [stack.enter_context(each) for each in pool.map(lambda _: child.fork(), range(6))]
         for each in (children[0], children[-1]):
             assert each.exec("sha256sum --check /workspace/sum").exit_code == 0
         point = Cache().folder("sandboxes", child.id) / "forkpoint"
@@ -244,6 +245,7 @@ def test_a_crashed_guest_says_so_and_can_only_be_read_and_killed(parent: Sandbox
             sandbox.fork()
 
 
+@ON_ANY_ENGINE
 def test_a_named_snapshot_is_not_overwritten(child: Sandbox) -> None:
     name = f"named-{child.id}"
     child.snapshot(name)
@@ -320,6 +322,7 @@ def test_a_hibernated_sandbox_wakes_as_it_was_at_the_next_request(child: Sandbox
         assert fork.filesystem.read("/workspace/note") == b"kept"
 
 
+@ON_ANY_ENGINE
 def test_a_sandbox_that_cannot_be_noted_as_hibernated_runs_on(child: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     counting(child)
     real = Store.write
@@ -331,7 +334,7 @@ def test_a_sandbox_that_cannot_be_noted_as_hibernated_runs_on(child: Sandbox, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "write", full)
-        with pytest.raises(OSError, match="no space left"):
+        with pytest.raises(NoSpaceError, match="no space left for a sandbox that is to hibernate"):
             child.hibernate()
     assert child.status == "running"
     before = count(child)
@@ -381,29 +384,29 @@ def test_a_fork_does_without_what_only_makes_the_next_ones_cheaper(
     assert flattened != []
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut off", "gone"])
-def test_a_damaged_hibernation_is_not_woken(parent: Sandbox, engine: str, damage: str) -> None:
+def test_a_damaged_hibernation_is_not_woken(parent: Sandbox, engine: str) -> None:
     sandbox = parent.fork()
     sandbox.hibernate()
     name = "state" if engine == "qemu" else "checkpoint.img"
     file = Cache().folder("sandboxes", sandbox.id, "hibernated") / name
     data = file.read_bytes()
     middle = len(data) // 2
-    if damage == "gone":
-        file.unlink()
-    elif damage == "cut off":
-        os.truncate(file, middle)
-    else:
-        file.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
-    for _ in range(2):
-        with pytest.raises(SnapshotError, match="cannot be woken"):
-            sandbox.exec("true")
-        assert sandbox.status == "hibernated"
+    flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+    for damaged in (flipped, data[:middle], None):
+        if damaged is None:
+            file.unlink()
+        else:
+            file.write_bytes(damaged)
+        for _ in range(2):
+            with pytest.raises(SnapshotError, match="cannot be woken"):
+                sandbox.exec("true")
+            assert sandbox.status == "hibernated"
     sandbox.kill()
     assert sandbox.status == "dead"
     assert not file.parent.parent.exists()
 
 
+@ON_ANY_ENGINE
 def test_a_command_cut_off_by_hibernation_or_death_is_an_error_with_what_it_printed(child: Sandbox) -> None:
     for end in (child.hibernate, child.kill):
         caught: list[BaseException] = []
@@ -430,14 +433,14 @@ def test_a_command_cut_off_by_hibernation_or_death_is_an_error_with_what_it_prin
 def test_a_watchdog_armed_before_the_snapshot_is_not_fired_by_the_gap(child: Sandbox) -> None:
     watchdog = (
         "import time, pathlib; armed = time.monotonic()\n"
-        "while time.monotonic() - armed < 6: time.sleep(0.1)\n"
+        "while time.monotonic() - armed < 3: time.sleep(0.1)\n"
         "pathlib.Path('/workspace/fired').write_text('x')"
     )
     child.exec(f'python3 -c "{watchdog}" >/dev/null 2>&1 &', check=True)
     snapshot = child.snapshot()
     try:
         child.kill()
-        time.sleep(8.0)
+        time.sleep(4.0)
         before = time.time()
         with Sandbox.create(from_snapshot=snapshot.id) as fork:
             clock = float(fork.exec("date +%s.%N").stdout)
@@ -494,13 +497,14 @@ def test_a_snapshot_in_the_middle_of_a_long_answer_leaves_no_channel_in_pieces(c
     assert child.exec("echo whole").stdout == "whole\n"
 
 
+@ON_ANY_ENGINE  # that each engine limits a bomb is in test_engine_contract.py
 def test_a_fork_bomb_is_capped_and_stays_in_its_own_sandbox(parent: Sandbox) -> None:
     processes = len(psutil.pids())
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(parent.fork()) for _ in range(4)]
         with ThreadPoolExecutor(4) as pool:
-            bomb = pool.submit(children[0].exec, "b() { b | b & b; }; b", timeout_seconds=5)
-            others = [pool.submit(each.exec, "sleep 2; echo fine", timeout_seconds=60) for each in children[1:]]
+            bomb = pool.submit(children[0].exec, "b() { b | b & b; }; b", timeout_seconds=3)
+            others = [pool.submit(each.exec, "sleep 1; echo fine", timeout_seconds=60) for each in children[1:]]
             assert [other.result().stdout for other in others] == ["fine\n"] * 3
             result = bomb.result()
         assert "processes" in result.limits_hit
@@ -512,10 +516,10 @@ def test_a_fork_bomb_is_capped_and_stays_in_its_own_sandbox(parent: Sandbox) -> 
     wait_for(lambda: len(psutil.pids()) < processes + 30, "the host's processes are as before")
 
 
-def test_one_hundred_requests_from_many_threads(child: Sandbox) -> None:
+def test_forty_requests_from_many_threads(child: Sandbox) -> None:
     with ThreadPoolExecutor(16) as pool:
-        results = list(pool.map(lambda n: child.exec(["echo", str(n)]).stdout, range(100)))
-    assert results == [f"{n}\n" for n in range(100)]
+        results = list(pool.map(lambda n: child.exec(["echo", str(n)]).stdout, range(40)))
+    assert results == [f"{n}\n" for n in range(40)]
 
 
 @pytest.mark.parametrize("leave", [lambda sandbox: sandbox.kill(), lambda sandbox: sandbox.hibernate()])

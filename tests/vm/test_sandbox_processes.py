@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hosting import Place, guests_of, share_snapshot, wait_for
+from hosting import ON_ANY_ENGINE, Place, guests_of, share_snapshot, wait_for
 from microsim_vm import Options, Sandbox, Volume
 from microsim_vm.errors import SandboxNotFoundError, SnapshotError, UnsupportedByEngineError, VolumeBusyError
 from microsim_vm.owner import start_time
@@ -83,6 +83,7 @@ def test_a_counter_hibernates_in_one_process_and_goes_on_in_another(place: Place
         assert counting(sandbox, first) > first
 
 
+@ON_ANY_ENGINE
 def test_another_process_uses_forks_saves_and_wakes_a_sandbox(place: Place) -> None:
     body = (
         GIVEN
@@ -129,6 +130,7 @@ except MicrosimError as error:
     assert Sandbox.list(place.options) == []
 
 
+@ON_ANY_ENGINE
 def test_two_processes_wake_one_sandbox_at_once(place: Place) -> None:
     sandbox = place.create()
     sandbox.exec("echo kept >/workspace/file", check=True)
@@ -167,8 +169,8 @@ def test_requests_during_hibernation_all_get_an_answer(place: Place) -> None:
 
         asking = [pool.submit(ask, number) for number in range(3)]
         try:
-            for _ in range(4):
-                time.sleep(0.3)
+            for _ in range(3):
+                time.sleep(0.2)
                 sandbox.hibernate()
             wait_for(lambda: min(answers) > 4 or any(each.done() for each in asking), "answers to all", 60)
         finally:
@@ -211,6 +213,7 @@ stop(subprocess.Popen, "__enter__", lambda self: "microsim_vm.sandbox.keeper" in
 """
 
 
+@ON_ANY_ENGINE
 @pytest.mark.parametrize("up", [False, True])
 def test_a_maker_killed_while_the_keeper_starts_leaves_nothing(place: Place, up: bool) -> None:
     with place.session(KEEPER_STARTED + "create(detached=True)") as maker:
@@ -224,6 +227,7 @@ def test_a_maker_killed_while_the_keeper_starts_leaves_nothing(place: Place, up:
     wait_for(lambda: place.left(maker.process.pid) == [], "the end of the keeper", 2)
 
 
+@ON_ANY_ENGINE
 def test_a_waker_stopped_while_the_keeper_starts_costs_nothing(place: Place) -> None:
     with place.create(detached=True) as sandbox:
         sandbox.exec(COUNTER, check=True)
@@ -240,6 +244,7 @@ def test_a_waker_stopped_while_the_keeper_starts_costs_nothing(place: Place) -> 
             assert len(guests_of(place.cache.root)) == 1
 
 
+@ON_ANY_ENGINE
 def test_a_killed_visitors_command_is_cancelled(place: Place) -> None:
     body = """
 sandbox = Sandbox.get(sys.argv[3], options)
@@ -254,6 +259,7 @@ sandbox.exec_stream("sleep 567 & echo; wait", on_stdout=lambda _: say("runs"), t
         wait_for(lambda: sandbox.exec(running).stdout == "0\n", "the end of its command", 5)
 
 
+@ON_ANY_ENGINE
 def test_time_to_live_and_idle_hibernation(place: Place) -> None:
     with contextlib.ExitStack() as stack:
         for_ever = place.create(persistent=True, ttl_seconds=1.0)
@@ -278,6 +284,7 @@ def test_time_to_live_and_idle_hibernation(place: Place) -> None:
         idle.exec("true")
 
 
+@ON_ANY_ENGINE
 def test_an_interrupted_fork_tree_leaves_no_child(place: Place) -> None:
     body = """
 sandbox = create()
@@ -344,7 +351,7 @@ def test_writes_survive_any_number_of_hibernations_and_a_volume_has_one_writer(p
     first = (
         LETTERS
         + """
-sandbox = create(volumes={"/data": "letters"}, hibernate_after=2.0)
+sandbox = create(volumes={"/data": "letters"}, hibernate_after=1.0)
 write("A")
 sandbox.hibernate()
 write("B")  # which nobody flushes
