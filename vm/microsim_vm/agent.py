@@ -178,6 +178,7 @@ class AgentClient:
                     frame = answers.get(min(remaining, LOOK_S))
                 except queue.Empty:
                     if not self._vm.alive():
+                        self._end()  # the next one need not wait to find out
                         raise self._gone(op) from None
                     continue
                 if frame is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -14,9 +15,18 @@ import filelock
 import platformdirs
 
 from microsim_vm import owner
-from microsim_vm.errors import BakeError, NoSpaceError
+from microsim_vm.errors import BakeError, CapacityError, MicrosimError, NoSpaceError
 from microsim_vm.options import Options
 from microsim_vm.tools import Progress
+
+SPACE_HINT = "free some space there, or choose another place with --microsim-cache-dir"
+LEAST_FREE = 1 << 20  # bytes; below it, whatever fails is taken to fail for that
+_STAGED = {
+    "base": "the base system", "python": "the Python packages", "world": "the world layer", "snapshot": "a snapshot",
+    "branch": "a copy of a running guest", "fork": "a copy of a running guest", "saved": "a saved snapshot",
+    "hibernate": "a sandbox that is to hibernate", "import": "an imported snapshot", "volume": "a volume",
+    "capture": "a capture of a network", "probe": "a guest that is tried",
+}  # fmt: skip
 
 
 class Cache:
@@ -79,15 +89,54 @@ class Cache:
 
     @contextlib.contextmanager
     def staging(self, kind: str) -> Iterator[Path]:
-        """Yield a scratch folder on the cache's own file system, removed at the end."""
+        """Yield a scratch folder on the cache's own file system, removed at the end.
+
+        Raises:
+            NoSpaceError: What the block does has failed, and the disk is full.
+        """
         path = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self.folder("staging")))
         try:
-            owner.write(path, owner.Process.current())
-            work = path / "work"
-            work.mkdir()
-            yield work
+            with naming_full_disk(_STAGED.get(kind, f"a {kind}"), self.root):  # before the folder is removed
+                owner.write(path, owner.Process.current())
+                work = path / "work"
+                work.mkdir()
+                yield work
         finally:
             shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def naming_full_disk(what: str, folder: Path, hint: str = SPACE_HINT) -> Iterator[None]:
+    """Say so where what the block does fails and the disk of a folder is full: engines and tools rarely do.
+
+    Args:
+        what: What is written there.
+        folder: Where.
+        hint: The next step.
+
+    Raises:
+        NoSpaceError: In place of what the block has raised, which is among its details.
+    """
+    try:
+        yield
+    except (OSError, MicrosimError) as error:
+        if not _for_want_of_space(error, folder):
+            raise
+        raise NoSpaceError(
+            f"no space left for {what}: the disk of {folder} is full",
+            cause="something else has filled it meanwhile, or it had just enough to begin with",
+            hint=hint,
+            details=str(error),
+        ) from error
+
+
+def _for_want_of_space(error: OSError | MicrosimError, folder: Path) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, NoSpaceError | CapacityError):  # what is short is known
+        return False
+    said = isinstance(error, BakeError) and "No space left on device" in error.details
+    return said or shutil.disk_usage(folder).free < LEAST_FREE
 
 
 def need_space(path: Path, need_bytes: int, what: str) -> None:
@@ -100,5 +149,5 @@ def need_space(path: Path, need_bytes: int, what: str) -> None:
     if have < need_bytes:
         raise NoSpaceError(
             f"no space for {what}: need {need_bytes >> 20} MiB, have {have >> 20} MiB in {path}",
-            hint="free some space there, or choose another place with --microsim-cache-dir",
+            hint=SPACE_HINT,
         )

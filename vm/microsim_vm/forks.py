@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from microsim_vm import admission, endings, runtime
 from microsim_vm.agent import AgentClient
-from microsim_vm.cache import Cache, need_space
+from microsim_vm.cache import Cache, naming_full_disk, need_space
 from microsim_vm.engines.base import Boot, Engine, Vm, need, saved_bytes
 from microsim_vm.errors import AgentTimeoutError, ChannelClosedError, EngineError
 from microsim_vm.islands.island import ALONE, Berth, Island, raised
@@ -24,6 +24,7 @@ from microsim_vm.templates.spec import ControllerLimits
 
 ENTROPY_BYTES = 64
 PCAP = "island.pcap"
+RUNTIME_HINT = "free some space there, or set XDG_RUNTIME_DIR to a folder of your own on another disk"
 
 
 class Started(NamedTuple):
@@ -143,28 +144,29 @@ class Forker:
         """
         phases: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
-            image = self.boot.image
-            if berth is None:
-                overhead_mib = self.engine.overhead_mib
-                file, record = stack.enter_context(
-                    admission.admitted(
-                        self.boot.memory_mib, label, overhead_mib=overhead_mib, image=image, wait_s=wait_s
+            with naming_full_disk("the record of a guest", runtime.folder(), RUNTIME_HINT):
+                image = self.boot.image
+                if berth is None:
+                    overhead_mib = self.engine.overhead_mib
+                    file, record = stack.enter_context(
+                        admission.admitted(
+                            self.boot.memory_mib, label, overhead_mib=overhead_mib, image=image, wait_s=wait_s
+                        )
                     )
-                )
-                began = time.monotonic()
-                alone = stack.enter_context(self.raised(name, wait_s=min(wait_s, SUBNET_WAIT_S)))
-                berth = alone.berth(ALONE) if alone else None
-                phases["island"] = (time.monotonic() - began) * 1000.0
-            else:
-                file, record = stack.enter_context(admission.noted(label, image=image))
-            with _saying_what_did_not_start(label):
-                vm = self.engine.fork(self.boot, folder, berth.plug if berth else None)
-                stack.callback(vm.kill)
-                about_to_run()
-                self.engine.resume(vm)
-            runtime.started(file, record, vm.pid, berth.record() if berth else None)
-            client = AgentClient(vm)
-            stack.callback(client.close)
+                    began = time.monotonic()
+                    alone = stack.enter_context(self.raised(name, wait_s=min(wait_s, SUBNET_WAIT_S)))
+                    berth = alone.berth(ALONE) if alone else None
+                    phases["island"] = (time.monotonic() - began) * 1000.0
+                else:
+                    file, record = stack.enter_context(admission.noted(label, image=image))
+                with _saying_what_did_not_start(label):
+                    vm = self.engine.fork(self.boot, folder, berth.plug if berth else None)
+                    stack.callback(vm.kill)
+                    about_to_run()
+                    self.engine.resume(vm)
+                runtime.started(file, record, vm.pid, berth.record() if berth else None)
+                client = AgentClient(vm)
+                stack.callback(client.close)
             yield Started(vm, client, berth, {**phases, **vm.phases_ms})
 
     @contextlib.contextmanager

@@ -113,7 +113,7 @@ def load(cache: Cache, key: str) -> Snapshot | None:
     """
     folder = cache.folder("snapshots") / key
     try:
-        manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Manifest)
+        manifest = _read(folder)
         checked = checked_files(folder, manifest.files, manifest.boot)
         if (checked, owner.boot_id()) != (manifest.files, manifest.boot):
             manifest = msgspec.structs.replace(manifest, boot=owner.boot_id(), files=checked)
@@ -129,18 +129,26 @@ def use(snapshot: Snapshot) -> None:
     """Mark a snapshot as in use, so that it is not pruned while a long session forks it.
 
     Raises:
-        SnapshotError: Its files are gone.
+        SnapshotError: Its files are gone, or not as they were when this session found them whole.
     """
     try:
         os.utime(snapshot.directory)
-        for name in snapshot.manifest.files:
-            os.stat(snapshot.directory / name)
-    except FileNotFoundError:
+        touched = _all_touched(snapshot.directory, snapshot.manifest)
+        # Another session may have found it damaged before us, and made it anew.
+        touched = touched and _all_touched(snapshot.directory, _read(snapshot.directory))
+    except (OSError, msgspec.DecodeError):
         raise SnapshotError(
             f"the snapshot of {snapshot.manifest.template} is gone from {snapshot.directory}",
             cause="the cache was emptied while this session was using it",
             hint="start again: it is warmed up anew",
         ) from None
+    if touched:
+        raise SnapshotError(
+            f"the snapshot of {snapshot.manifest.template} is damaged: "
+            f"{', '.join(touched)} changed while this session used it",
+            cause=f"somebody wrote to {snapshot.directory}",
+            hint="start again: it is warmed up anew",
+        )
 
 
 def checked_files(folder: Path, files: dict[str, FileRecord], boot: str) -> dict[str, FileRecord]:
@@ -157,6 +165,14 @@ def checked_files(folder: Path, files: dict[str, FileRecord], boot: str) -> dict
         if (fresh[name].size, fresh[name].sha256) != (record.size, record.sha256):
             raise ValueError(f"{name} is not what was written")
     return fresh
+
+
+def _read(folder: Path) -> Manifest:
+    return msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Manifest)
+
+
+def _all_touched(folder: Path, manifest: Manifest) -> list[str]:
+    return [name for name, record in manifest.files.items() if _touched(folder / name, record)]
 
 
 def _touched(path: Path, record: FileRecord) -> bool:

@@ -186,7 +186,9 @@ def _wait_for_agent(vm: Vm, client: AgentClient) -> None:
                     hint="raise machine.memory_mib if it ran out of memory", details=_tail(vm),
                 ) from None  # fmt: skip
         except AgentError as error:
-            raise BootError("the guest died while booting", cause=error.what, details=_tail(vm)) from None
+            raise BootError(
+                "the guest died while booting", cause=error.cause or error.what, hint=error.hint, details=_tail(vm)
+            ) from None
 
 
 def load_world(template: Template, vm: Vm, client: AgentClient, progress: Progress) -> dict[str, Any]:
@@ -216,8 +218,8 @@ def load_world(template: Template, vm: Vm, client: AgentClient, progress: Progre
         ) from None
     except AgentError as error:
         raise WarmUpError(
-            f"the guest died while loading {template.name}", cause=error.cause,
-            hint="raise machine.memory_mib if it ran out of memory", details=_tail(vm),
+            f"the guest died while loading {template.name}", cause=error.cause or error.what,
+            hint=error.hint or "raise machine.memory_mib if it ran out of memory", details=_tail(vm),
         ) from None  # fmt: skip
 
 

@@ -17,7 +17,14 @@ import msgspec
 from microsim_vm import digests, owner
 from microsim_vm.cache import need_space
 from microsim_vm.engines import memory
-from microsim_vm.errors import AgentError, ChannelClosedError, MicrosimError, SandboxGoneError, SandboxStateError
+from microsim_vm.errors import (
+    AgentError,
+    ChannelClosedError,
+    MicrosimError,
+    NoSpaceError,
+    SandboxGoneError,
+    SandboxStateError,
+)
 from microsim_vm.forks import Forker
 from microsim_vm.machine import Machine
 from microsim_vm.sandbox import saved
@@ -203,10 +210,10 @@ class Live:
             stack.enter_context(self._left_alone())
             # Who wakes it waits for the end of this guest, which has its volumes open.
             stack.enter_context(self.store.locked(self.record.id))
-            staging = stack.enter_context(self.store.cache.staging("hibernate"))
             self._need_running()
-            need_space(staging, self._forker.saved_bytes + SPARE_BYTES, f"hibernating {self.record.id}")
             stack.enter_context(self._telling_crashes())
+            staging = stack.enter_context(self.store.cache.staging("hibernate"))
+            need_space(staging, self._forker.saved_bytes + SPARE_BYTES, f"hibernating {self.record.id}")
             with client.quiesced():
                 try:
                     self._forker.engine.branch(vm, staging)
@@ -275,6 +282,10 @@ class Live:
         """Say that the guest has crashed, or was killed meanwhile, rather than what failed because of that."""
         try:
             yield
+        except NoSpaceError:
+            with contextlib.suppress(OSError):  # it may be lost with that; noting so takes space too
+                self.look()
+            raise
         except (MicrosimError, OSError):
             self.look()
             self._need_running()
