@@ -269,12 +269,16 @@ class Warden:
         """Answer the one opening of the memory file, and leave others alone; or its process has ended."""
         path, memory = self._openings[listener]
         if event & select.POLLIN:
-            with contextlib.suppress(OSError):  # it has been killed meanwhile
+            try:
                 number, asked = syscalls.opening(listener)
                 if asked != path:
                     syscalls.let(listener, number)
                     return
                 syscalls.answer(listener, number, memory)
+            except FileNotFoundError:  # a signal has interrupted the call, which begins anew; or it has been killed
+                return
+            except OSError:  # it has been killed meanwhile
+                pass
         del self._openings[listener]
         os.close(memory)
         os.close(listener)
