@@ -37,9 +37,10 @@ class ReplayId:
         seed: The rollout's seed.
         image: Of the worlds' images.
         snapshot: Of the snapshots' keys: engine, processor, machine size.
-        controllers: Of the controllers that were run, in order; "none" where none was.
-        episodes: Of all that was recorded of its episodes, also of those that were not finished; "none" where no
-            episode was begun.
+        controllers: Of the controllers that were run, in order, and of what each was given: arguments, limits, numbers
+            of steps and seconds; "none" where none was.
+        episodes: Of all that was recorded of its episodes, also of those that were not finished, and of which error
+            left nothing to record; "none" where no episode was begun.
         wall_clock: Where its wall clock started, in seconds since 1970; None for the present.
     """
 
@@ -117,7 +118,7 @@ def verdict(asked: ReplayId, came: ReplayId) -> tuple[bool, str]:
         what
         for what, same in (
             ("the world's snapshot (engine, processor or machine size)", asked.snapshot == came.snapshot),
-            ("the controller", asked.controllers == came.controllers),
+            ("the controller, or what it was run with", asked.controllers == came.controllers),
             ("where the wall clock starts", asked.wall_clock == came.wall_clock),
         )
         if not same

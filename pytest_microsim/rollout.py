@@ -1,9 +1,8 @@
-"""What a test holds: a rollout (one microVM) and its episodes."""
+"""What a test holds: a rollout, which is one microVM."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,15 +12,15 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from microsim_vm.errors import ControllerError, MicrosimError
 
+from .episode import Episode
 from .errors import RecordError
-from .gates.fingerprints import Fingerprint, combined, fingerprint_of_columns
+from .gates.fingerprints import Fingerprint, combined
 from .seeds import check_seed, seed_of_episode
 
 if TYPE_CHECKING:
-    from microsim_vm.episode import Column, EpisodeRecord
     from microsim_vm.filesystem import Filesystem
-    from microsim_vm.guest import ExecResult
     from microsim_vm.machine import Machine
+    from microsim_vm.outputs import ExecResult
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -41,64 +40,6 @@ def _raises_at_the_call(method: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
-class Episode:
-    """One run of a controller, from reset to end.
-
-    Attributes:
-        seed: The seed the world was reset with.
-        steps: Steps taken.
-        terminated: The world ended the episode (it reached its goal, or failed).
-        truncated: A limit ended it (``max_steps``, or one of the world's own).
-        total_reward: Sum of the rewards.
-        metrics: The episode's scores, by name: those of the template's ``score``, and of the world.
-        trajectory: Columns by name. ``"observation"`` (``"observation.<key>"`` for a dict) and ``"state"``,
-            where the world has one, have shape ``(steps + 1, ...)``, row 0 being the start; ``"action"`` and
-            ``"reward"`` have ``(steps, ...)``. ``numpy.asarray(column)`` is a view without a copy.
-        fingerprint: 32 hex digits; equal if and only if every number of the trajectory is, bit by bit.
-        limit: Which limit truncated it: ``"steps"`` (``max_steps``), ``"time"`` (``simulated_time_s``), or ``""``.
-        late_steps: Steps whose deadline the controller missed (``step_deadline_s``), and that went on without it.
-        simulated_seconds: The world's own time that passed, in seconds; None where the world tells none.
-        wall_ms: Wall-clock time, in milliseconds.
-        stdout_bytes: What the controller wrote to its standard output (bounded).
-        stderr_bytes: The same for standard error.
-        attempts: What the controller tried, or did, that no controller should: refused system calls, limits that
-            it met, processes left behind. One line each; as far as it can be seen.
-        error: Why the episode could not be finished, or is invalid; or None.
-    """
-
-    def __init__(self, record: EpisodeRecord) -> None:
-        self.seed: int = record.seed
-        self.steps: int = record.steps
-        self.terminated: bool = record.terminated
-        self.truncated: bool = record.truncated
-        self.total_reward: float = record.total_reward
-        self.metrics: Mapping[str, float] = MappingProxyType(record.metrics)
-        self.trajectory: Mapping[str, Column] = MappingProxyType(record.columns)
-        self.fingerprint: str = fingerprint_of_columns(record.columns)
-        self.limit: str = record.limit
-        self.late_steps: int = record.late_steps
-        self.simulated_seconds: float | None = record.simulated_s
-        self.wall_ms: float = record.wall_ms
-        self.stdout_bytes: bytes = record.controller_stdout
-        self.stderr_bytes: bytes = record.controller_stderr
-        self.attempts: tuple[str, ...] = record.attempts
-        self.error: MicrosimError | None = record.error
-
-    @property
-    def stdout(self) -> str:
-        """The controller's standard output as text; bytes that are no UTF-8 are replaced."""
-        return self.stdout_bytes.decode("utf-8", "replace")
-
-    @property
-    def stderr(self) -> str:
-        """The controller's standard error as text; bytes that are no UTF-8 are replaced."""
-        return self.stderr_bytes.decode("utf-8", "replace")
-
-    def __repr__(self) -> str:
-        end = "failed" if self.error else "terminated" if self.terminated else "truncated"
-        return f"<Episode seed={self.seed} steps={self.steps} {end} total_reward={self.total_reward:g}>"
-
-
 class Rollout:
     """One microVM, forked from a warm world for one seed of one test, thrown away at the end of the test.
 
@@ -110,7 +51,8 @@ class Rollout:
         episodes: Episodes run so far by ``run``, also those that failed.
         recorded: The numbers given to ``record``, by name.
         children: What ``fork`` has made.
-        controllers: SHA-256 of each controller that ``run`` was given, hex, in order.
+        controllers: A digest of each controller that ``run`` was given, with its arguments, limits, ``max_steps`` and
+            ``timeout_seconds``; hex, in order.
     """
 
     def __init__(
@@ -136,7 +78,9 @@ class Rollout:
         self._max_steps = max_steps
         self._limits = limits
         self._episode_seeds: list[int | None] = []
+        self._ran: list[str] = []
         self._by_hand: list[Fingerprint] = []
+        self._lost_by_hand = 0
 
     def __repr__(self) -> str:
         return f"<Rollout seed={self.seed} world={self.world}>"
@@ -169,10 +113,11 @@ class Rollout:
             ControllerTimeoutError: If the time limit passes.
             ControllerLateError: If a step's deadline passes, where one is set.
             ControllerLimitError: If it ends at a limit of memory, processes, processor time or files.
+            ControllerMachineError: If the machine that it ran in, apart from the world's, was lost.
             InvalidEpisodeError: If the episode's score is no finite number.
             WorldError: If the world raises.
             ScoreError: If the template's ``score`` cannot be run.
-            LimitsError: If ``limits`` are none.
+            LimitsError: If ``limits`` are none, or ``max_steps`` or ``timeout_seconds`` is out of range.
             SeedError: If the seed is none.
         """
         from microsim_vm import controllers
@@ -181,19 +126,27 @@ class Rollout:
         path, kind = self._find(first), controllers.kind_of(controller)
         given = controllers.read(path, kind, words)
         chosen = controllers.limited(self.machine.limits, {**self._limits, **(limits or {})})
-        self.controllers.append(hashlib.sha256(given.data).hexdigest())
-        record = self.machine.run_episode(
-            given.data,
-            filename=given.filename,
-            kind=given.kind,
-            words=given.words,
-            seed=self._next_seed(seed),
-            max_steps=self._max_steps if max_steps is None else max_steps,
-            timeout_seconds=timeout_seconds,
-            limits=chosen,
-        )
+        most = self._max_steps if max_steps is None else max_steps
+        controllers.check_lengths(most, timeout_seconds)
+        episode_seed = self._next_seed(seed)
+        self.controllers.append(given.digest(chosen, most, timeout_seconds))
+        try:
+            record = self.machine.run_episode(
+                given.data,
+                filename=given.filename,
+                kind=given.kind,
+                words=given.words,
+                seed=episode_seed,
+                max_steps=most,
+                timeout_seconds=timeout_seconds,
+                limits=chosen,
+            )
+        except MicrosimError as error:
+            self._ran.append(_lost(episode_seed, error))
+            raise
         episode = Episode(record)
         self.episodes.append(episode)
+        self._ran.append(episode.fingerprint)
         if episode.error is not None:
             raise episode.error
         return episode
@@ -211,8 +164,14 @@ class Rollout:
         Raises:
             WorldError: If the world raises.
         """
-        observation, info = self.machine.reset(self._next_seed(seed))
+        chosen = self._next_seed(seed)
         self._by_hand.append(Fingerprint())
+        try:
+            observation, info = self.machine.reset(chosen)
+        except MicrosimError as error:
+            self._by_hand[-1].add(_lost(chosen, error))
+            self._lost_by_hand += 1
+            raise
         self._by_hand[-1].add(observation)
         return observation, info
 
@@ -229,7 +188,12 @@ class Rollout:
         Raises:
             WorldError: If the world raises, or has not been reset.
         """
-        observation, reward, terminated, truncated, info = self.machine.step(action)
+        try:
+            observation, reward, terminated, truncated, info = self.machine.step(action)
+        except MicrosimError as error:
+            if self._by_hand:
+                self._by_hand[-1].add(type(error).__name__)
+            raise
         if self._by_hand:
             self._by_hand[-1].add([action, observation, reward, terminated, truncated])
         return observation, reward, terminated, truncated, info
@@ -347,15 +311,18 @@ class Rollout:
         """Return one fingerprint for all episodes, or None if there was none, or one was not finished."""
         finished = [episode for episode in self.episodes if episode.error is None]
         begun = len(self._episode_seeds)
-        if begun == 0 or len(finished) + len(self._by_hand) < begun:
+        if begun == 0 or len(finished) + len(self._by_hand) - self._lost_by_hand < begun:
             return None
         prints = [episode.fingerprint for episode in finished]
         return combined([*prints, *(by_hand.hexdigest() for by_hand in self._by_hand)])
 
     def traces(self) -> list[str]:
-        """Return the fingerprint of each episode, finished or not: those of ``run``, then those driven by hand."""
-        ran = [episode.fingerprint for episode in self.episodes]
-        return [*ran, *(by_hand.hexdigest() for by_hand in self._by_hand)]
+        """Return what tells each episode apart: those of ``run``, then those driven by hand.
+
+        It is the fingerprint of what was recorded, whether the episode was finished or not. Where nothing was recorded,
+        because the world raised or the guest was lost, it follows from the episode's seed and the error's kind.
+        """
+        return [*self._ran, *(by_hand.hexdigest() for by_hand in self._by_hand)]
 
     def shell(self) -> None:
         """Open a shell in the microVM on this terminal, and return when it ends. For use at the prompt of ``--pdb``.
@@ -387,6 +354,10 @@ class Rollout:
             hint="a relative path is looked for next to the test, in the rootdir and the working directory",
             details="\n".join(f"not a file: {candidate}" for candidate in tried),
         )
+
+
+def _lost(seed: int | None, error: MicrosimError) -> str:
+    return f"lost: seed {seed}, {type(error).__name__}"
 
 
 def _finite(name: str, value: Any) -> float:

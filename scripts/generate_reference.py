@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
-from microsim_vm import episode, errors, filesystem, guest, machine, transfers, volumes, world
+from microsim_vm import episode, errors, filesystem, guest, machine, outputs, terminal, transfers, volumes, world
 from microsim_vm import options as vm_options
 from microsim_vm.cli import main as command
 from microsim_vm.islands import island, refusals
 from microsim_vm.sandbox import facts, sandbox, saved, store
 from microsim_vm.templates import spec
 
+from pytest_microsim import episode as user_episode
 from pytest_microsim import errors as plugin_errors
 from pytest_microsim import fixtures, markers, options, rollout
 
@@ -47,8 +48,8 @@ Generated from the code by `scripts/generate_reference.py`; do not edit. The gui
 INI_TYPES = {"string": "text", "bool": "true or false"}
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
 # What the plugin's users meet, in the order in which they meet it.
-USER_CLASSES = (rollout.Rollout, rollout.Episode, episode.Column)
-VM_CLASSES = (world.WarmWorld, machine.Machine, guest.Guest, guest.ExecResult, guest.PartialOutput, guest.Terminal,
+USER_CLASSES = (rollout.Rollout, user_episode.Episode, episode.Column)
+VM_CLASSES = (world.WarmWorld, machine.Machine, guest.Guest, outputs.ExecResult, outputs.PartialOutput, terminal.Terminal,
               filesystem.Filesystem, filesystem.Stat, filesystem.Entry, transfers.Transfer,
               episode.EpisodeRecord, island.Island, refusals.Refusals)  # fmt: skip
 SANDBOX_CLASSES = (sandbox.Sandbox, facts.Facts, sandbox.ForkResult, saved.SavedSnapshot, volumes.Volume, store.Mount,

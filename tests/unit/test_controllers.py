@@ -36,6 +36,7 @@ def test_limits_are_replaced_by_name() -> None:
     ("changes", "message"),
     [
         ({"memory": 64}, "no limit 'memory'"), ({"network": "guest"}, "part of the world's image"),
+        ({"machine": "pilot"}, "part of the template"),
         ({"memory_mib": 1}, "memory_mib"), ({"memory_mib": "64"}, "memory_mib"), ({"late": "skip"}, "late"),
         ({"cpu_s": 0}, "cpu_s"), ({"wall_time_s": float("nan")}, "wall_time_s"),
     ],

@@ -92,12 +92,13 @@ def test_the_index_lists_every_page(page: Path) -> None:
 def test_templates_in_the_documentation_load(block: str, tmp_path: Path) -> None:
     name = re.search(r"^name: (\S+)", block, re.MULTILINE)
     assert name is not None
-    throw = tmp_path / "templates" / "throw"
+    throw, driver = tmp_path / "templates" / "throw", tmp_path / "templates" / "driver"
     folder = tmp_path / "templates" / name.group(1)
-    for path in (throw, folder):
+    for path in (throw, driver, folder):
         path.mkdir(parents=True, exist_ok=True)
         (path / "world.py").write_text("")
     (throw / "template.yaml").write_text('name: throw\nworld: {factory: "world:Throw"}\n')
+    (driver / "template.yaml").write_text("name: driver\n")
     (folder / "template.yaml").write_text(block)
     for source in re.findall(r"(?:source|score): ([^,}\s]+)", block):
         file = folder / source

@@ -23,9 +23,10 @@ from microsim_vm.errors import (
     TransferError,
 )
 from microsim_vm.filesystem import Filesystem
-from microsim_vm.guest import MAX_OUTPUT, Guest, Terminal
+from microsim_vm.guest import MAX_OUTPUT, Guest
 from microsim_vm.machine import Machine
 from microsim_vm.templates.spec import ControllerLimits
+from microsim_vm.terminal import Terminal
 from microsim_vm.transfers import MAX_DEPTH
 
 Answer = tuple[dict[str, Any], tuple[bytes, ...]]

@@ -24,12 +24,13 @@ from microsim_vm.templates.spec import ControllerLimits
 
 from pytest_microsim import repeats
 from pytest_microsim.environment import as_text, digest_of, environment_of
+from pytest_microsim.episode import Episode
 from pytest_microsim.gates.comparability import compare, unpinned
 from pytest_microsim.gates.differences import Difference
 from pytest_microsim.gates.verdicts import Repeat
 from pytest_microsim.repeats import Repeats
 from pytest_microsim.report.repetitions import repeats_of
-from pytest_microsim.rollout import Episode, Rollout
+from pytest_microsim.rollout import Rollout
 from pytest_microsim.seeds import seed_of_test
 
 SUITE = """

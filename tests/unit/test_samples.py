@@ -9,9 +9,10 @@ from microsim_vm.errors import ControllerError
 from microsim_vm.machine import Machine
 from microsim_vm.templates.spec import ControllerLimits
 
+from pytest_microsim.episode import Episode
 from pytest_microsim.gates.verdicts import Sample
 from pytest_microsim.report.samples import sample_facts, sample_of
-from pytest_microsim.rollout import Episode, Rollout
+from pytest_microsim.rollout import Rollout
 from pytest_microsim.state import ItemState
 
 

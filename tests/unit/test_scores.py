@@ -51,7 +51,7 @@ def answer(**changes: Any) -> tuple[dict[str, Any], tuple[bytes, ...]]:
     columns = [column("observation", 0.0, 1.0, 2.0), column("action", 1.0, 1.0), column("reward", 1.0, 0.5)]
     result = {
         "columns": [{"name": c.name, "dtype": c.dtype, "shape": list(c.shape)} for c in columns],
-        "controller": {"exit_code": 0, "events": {}, "left": 0, "refused": {}, "output": [3, 0]},
+        "controller": {"exit_code": 0, "ended": True, "events": {}, "left": 0, "refused": {}, "output": [3, 0]},
         "terminated": True, "truncated": False, "limit": "", "late_steps": 0, "simulated_s": None, "wall_ms": 1.0,
         "metrics": {"miss": 0.5}, "error": None,
     }  # fmt: skip
@@ -94,7 +94,14 @@ def test_a_scorer_without_a_number_makes_the_episode_invalid(tmp_path: Path) -> 
 
 def test_a_controller_that_failed_is_told_before_a_score_that_is_none() -> None:
     failed = {"kind": "controller", "message": "the controller raised OSError", "traceback": ""}
-    full = {"exit_code": 0, "events": {"workspace.bytes": 1}, "left": 2, "refused": {"mount": 3}, "output": [90, 0]}
+    full = {
+        "exit_code": 0,
+        "ended": True,
+        "events": {"workspace.bytes": 1},
+        "left": 2,
+        "refused": {"mount": 3},
+        "output": [90, 0],
+    }
     result, blobs = answer(error=failed, metrics={"miss": math.inf}, controller=full)
     record = from_answer(result, blobs, seed=3, score=None)
     assert type(record.error) is ControllerLimitError

@@ -103,6 +103,25 @@ def test_a_machine_without_a_network(folder: Path) -> None:
     refused(path, 3, "machine 'a' has no network", "silent/template.yaml", "write network: island there")
 
 
+def test_controllers_run_in_a_machine_that_there_is(folder: Path) -> None:
+    text = "machines: {pilot: {template: other}}\ncontroller:\n  memory_mib: 64\n  machine: "
+    template = load_template(write(folder / "t", text + "pilot\n"))
+    assert (template.controller.machine, template.controller.memory_mib) == ("pilot", 64)
+    plain = load_template(write(folder / "1/t", "controller: {memory_mib: 128}\n"))
+    assert (plain.controller.machine, plain.canonical()) == (None, template.canonical())
+    heir = load_template(write(folder / "u", "extends: t\ncontroller: {cpu_s: 1}\n"))
+    assert (heir.controller.machine, list(heir.others)) == ("pilot", ["pilot"])
+    refused(write(folder / "v", text + "pilots\n"), 5, "a machine 'pilots', and there is none", 'mean "pilot"?')
+    refused(write(folder / "w", text + "sim\n"), 5, MACHINE_NAME)
+    refused(write(folder / "x", "controller: {machine: pilot}\n"), 2, "and there is none", "or leave it out")
+
+
+@pytest.mark.parametrize(("key", "value"), [("readable", "[/opt/lib]"), ("network", "guest")])
+def test_what_controllers_see_is_said_by_the_template_of_their_machine(folder: Path, key: str, value: str) -> None:
+    text = f"machines: {{pilot: {{template: other}}}}\ncontroller:\n  machine: pilot\n  {key}: {value}\n"
+    refused(write(folder / "t", text), 5, f"controller.{key} is written", "machine 'pilot'", "other/template.yaml")
+
+
 @pytest.mark.parametrize("name", ["gateway", "localhost", "sim", "controller", "Controller"])
 def test_a_destination_on_the_island_itself(folder: Path, name: str) -> None:
     text = f"network: egress\nmachines: {{controller: {{template: other}}}}\negress:\n  - a.example:1\n  - {name}:80\n"

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from hosting import ON_ANY_ENGINE, REPOSITORY, Warmed
 from microsim_guest import simctl
-from microsim_vm.machine import ExecResult, Machine
+from microsim_vm.machine import Machine
+from microsim_vm.outputs import ExecResult
 from microsim_vm.templates import find_template
 
 from pytest_microsim.gates.fingerprints import fingerprint_of_columns

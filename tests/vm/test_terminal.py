@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hosting import ON_ANY_ENGINE
 from microsim_vm.errors import AgentError, CommandInterruptedError
-from microsim_vm.guest import Terminal
 from microsim_vm.machine import Machine
+from microsim_vm.terminal import Terminal
 from microsim_vm.world import WarmWorld
 
 pytestmark = pytest.mark.timeout(120)

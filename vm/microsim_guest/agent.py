@@ -1,5 +1,7 @@
 """The agent: the guest's end of the channel. Routes requests, runs commands, adopts a fork."""
 
+import contextlib
+import functools
 import itertools
 import os
 import platform
@@ -14,6 +16,8 @@ from microsim_guest import (
     channel,
     commands,
     config,
+    controllerhost,
+    controllerlink,
     files,
     hostlink,
     jobs,
@@ -21,6 +25,7 @@ from microsim_guest import (
     localsocket,
     middleware,
     network,
+    relay,
     terminal,
     wire,
 )
@@ -101,18 +106,31 @@ class Agent:
         jobs.prepare()
         self._settings = config.load()
         self._env = config.environment(self._settings)
+        self._emitters: Dict[str, relay.Emit] = {}  # of episodes whose controllers another guest has
+        self._visiting = threading.Lock()
         self._world = self._start_hosts()
         localsocket.listen(self._world.ask)
 
     def _start_hosts(self) -> Peer:
-        """Start the world host and the controller host, joined by a socket pair."""
+        """Start the world host and the controller host, joined by a socket pair, and each with another one to us."""
         ours, theirs = socket.socketpair()
         left, right = socket.socketpair()
-        world = self._start_host("microsim_guest.worldhost", theirs.fileno(), left.fileno())
-        self._controllers = self._start_host("microsim_guest.controllerhost", right.fileno())
-        for sock in (theirs, left, right):
+        near, elsewhere = socket.socketpair()
+        self._visits, visitors = socket.socketpair()
+        world = self._start_host("microsim_guest.worldhost", *(s.fileno() for s in (theirs, left, elsewhere)))
+        self._controllers = self._start_host("microsim_guest.controllerhost", right.fileno(), visitors.fileno())
+        for sock in (theirs, left, right, elsewhere, visitors):
             sock.close()
+        threading.Thread(target=self._send_away, args=(near,), daemon=True).start()
         return Peer(world, ours)
+
+    def _send_away(self, world: socket.socket) -> None:
+        """Let the host find a place, in another guest, for each controller that the world host asks one for."""
+        try:
+            while True:
+                controllerhost.serve(world, lambda: relay.Remote(self._emitters))
+        except (wire.LinkClosed, OSError):  # the world host is dead
+            world.close()
 
     def _start_host(self, module: str, *descriptors: int) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
@@ -129,11 +147,20 @@ class Agent:
         while True:
             frame = self._link.receive()
             op = str(frame.header.get("op"))
-            if op.startswith("world."):
+            if op.startswith("relay."):
+                self._relay(frame)
+            elif op.startswith("world."):
+                if frame.header["args"].get("relay"):
+                    self._run_apart(frame)
+                    continue
                 self._world.send(frame.header, frame.blobs, self._pass_on)
             elif op == "exec" or op == "terminal.run":
                 handler = self._exec if op == "exec" else self._run_terminal
                 threading.Thread(target=self._answer, args=(frame, handler), daemon=True).start()
+            elif op == "controller.visit":
+                visit = relay.Visit(frame.header["args"]["relay"], self._emitter(frame))  # what follows may be for it
+                answer = functools.partial(self._visit, visit)
+                threading.Thread(target=self._answer, args=(frame, answer), daemon=True).start()
             elif op.startswith("files."):
                 threading.Thread(target=self._answer, args=(frame, self._files), daemon=True).start()
             elif op == "quiesce":
@@ -257,6 +284,38 @@ class Agent:
     def _op_terminal_close(self, frame: wire.Frame) -> Answer:
         terminal.find(frame.header["args"]["token"]).close()
         return {}, []
+
+    def _run_apart(self, frame: wire.Frame) -> None:
+        """Pass an episode on whose controller another guest has, and its dialogue to the host."""
+        token = frame.header["args"]["relay"]
+        self._emitters[token] = self._emitter(frame)
+
+        def reply(answer: wire.Frame) -> None:
+            self._emitters.pop(token, None)  # where it failed before it asked for a controller
+            self._pass_on(answer)
+
+        self._world.send(frame.header, frame.blobs, reply)
+
+    def _visit(self, visit: relay.Visit, frame: wire.Frame) -> Answer:
+        with self._visiting:
+            try:
+                return visit.run(self._visits, frame.header["args"], frame.blobs[0])
+            except (wire.LinkClosed, OSError):
+                raise controllerlink.ControllersGone from None
+
+    def _relay(self, frame: wire.Frame) -> None:
+        """Serve a request that has no answer; its dialogue may be over."""
+        args = frame.header["args"]
+        with contextlib.suppress(LookupError):
+            pump = relay.find(args["relay"])
+            if frame.header["op"] == "relay.input":
+                pump.input(frame.blobs[0])
+            elif frame.header["op"] == "relay.confirm":
+                pump.confirm(args["size"])
+            elif frame.header["op"] == "relay.end":
+                pump.end()
+            else:
+                pump.stop()
 
     def _files(self, frame: wire.Frame) -> Answer:
         return files.handle(str(frame.header["op"]), frame.header["args"], frame.blobs)

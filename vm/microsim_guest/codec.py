@@ -16,6 +16,7 @@ _FLOAT = "__float__"
 TYPECODES = {"<f8": "d", "<f4": "f", "<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b",
               "<u8": "Q", "<u4": "I", "<u2": "H", "|u1": "B", "|b1": "B"}  # fmt: skip
 MAX_DEPTH = 16
+MAX_EMPTY = 4096  # lists that an array without numbers may consist of
 _numpy: Dict[str, Any] = {}
 
 
@@ -58,9 +59,18 @@ def _pack_array(value: Any, blobs: List[bytes], depth: int) -> Any:
         return pack(value.tolist(), blobs, depth + 1)
     if value.shape == ():
         return pack(value.item(), blobs, depth + 1)
-    little = value.dtype.newbyteorder("<") if value.dtype.byteorder == ">" else value.dtype
-    blobs.append(value.astype(little, copy=False).tobytes())
-    return {_ARRAY: [little.str.replace("=", "<"), list(value.shape), len(blobs) - 1]}
+    kind = portable(value.dtype)
+    blobs.append(value.astype(kind, copy=False).tobytes())
+    return {_ARRAY: [kind, list(value.shape), len(blobs) - 1]}
+
+
+def portable(dtype: Any) -> str:
+    """Return the little-endian type that numbers of a numpy type travel and are recorded in.
+
+    Half floats become floats, and what is longer than a double becomes one.
+    """
+    name = str(dtype.newbyteorder("<").str).replace("=", "<")
+    return name if name in TYPECODES else "<f4" if dtype.itemsize < 4 else "<f8"
 
 
 def unpack(value: Any, blobs: Sequence[bytes]) -> Any:
@@ -101,10 +111,18 @@ def _take(blobs: List[Optional[bytes]], index: int) -> bytes:
 
 def _unpack_array(item: Sequence[Any], blobs: List[Optional[bytes]]) -> Any:
     dtype, shape, index = item
+    data = _take(blobs, index)
+    count = 1
+    for size in shape:
+        if size < 0:
+            raise ValueError("malformed value: an array of shape {}".format(shape))
+        count *= size or 1
+    if count > len(data) + MAX_EMPTY:  # (10**9, 0) has no numbers, and is a list of a thousand million lists
+        raise ValueError("malformed value: an array of shape {} in {} bytes".format(shape, len(data)))
     np = numpy()
     if np is not None and dtype in TYPECODES:
-        return np.frombuffer(_take(blobs, index), dtype=dtype).reshape(shape).copy()
-    return nested(dtype, shape, _take(blobs, index))
+        return np.frombuffer(data, dtype=dtype).reshape(shape).copy()
+    return nested(dtype, shape, data)
 
 
 def nested(dtype: str, shape: Sequence[int], data: bytes) -> Any:

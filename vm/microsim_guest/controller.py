@@ -1,5 +1,6 @@
 """The controller's own process: load the user's file, then answer observations with actions."""
 
+import contextlib
 import io
 import linecache
 import os
@@ -40,7 +41,8 @@ def serve(
     except BaseException as error:
         _report(link, error, filename)
         return
-    link.send({"ok": {}})
+    with contextlib.suppress(OSError):  # the episode may have ended meanwhile, which the loop sees
+        link.send({"ok": {}})
     while True:
         try:
             frame = link.receive()
@@ -54,7 +56,8 @@ def serve(
         except BaseException as error:
             _report(link, error, filename)
             return
-        link.send_bytes(answer)
+        with contextlib.suppress(OSError):
+            link.send_bytes(answer)
 
 
 def execute(path: str, words: List[str], link: socket.socket) -> NoReturn:

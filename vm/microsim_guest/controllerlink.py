@@ -27,6 +27,12 @@ class ControllersGone(wire.KnownError):
         super().__init__("the process that starts controllers died")
 
 
+class ControllerEnded(ControllerFailed):
+    """The controller's process ended, or closed its link."""
+
+    kind = "controller_ended"
+
+
 class ControllerTimedOut(ControllerFailed):
     """The episode's wall-clock limit passed."""
 
@@ -43,9 +49,9 @@ class ControllerLink:
     """One controller, for one episode.
 
     Args:
-        host: Socket to the controller host.
-        request: ``kind``, ``filename``, ``words``, ``limits``, ``timeout_s``; ``step_deadline_s`` and ``env``
-            (additional environment) where there are any.
+        host: Socket to the controller host, or to the agent where another guest has the controller.
+        request: ``kind``, ``filename``, ``words``, ``limits``, ``timeout_s``; ``step_deadline_s``, ``env``
+            (additional environment) and ``relay`` (the dialogue's name) where there are any.
         program: The controller's file.
         seed: The episode's; None leaves the controller's generators as the snapshot had them.
     """
@@ -68,6 +74,7 @@ class ControllerLink:
             "seed": own,
             "limits": request["limits"],
             "env": request.get("env", {}),
+            "relay": request.get("relay", ""),
         }
         with theirs:
             try:
@@ -76,7 +83,8 @@ class ControllerLink:
                 raise ControllersGone from None
 
     def wait_loaded(self) -> None:
-        """Wait until the controller is ready to be asked."""
+        """Wait until the controller is ready to be asked. From here on its time counts: the world has been reset."""
+        self._deadline = time.monotonic() + self._limit
         self._checked(self._waited(self._dialogue.greet, "loading", self._deadline))
 
     def act(self, observation: Any, step: int) -> Tuple[Any, bool]:
@@ -95,14 +103,16 @@ class ControllerLink:
             limit = min(limit, time.monotonic() + self._step_limit)
         try:
             if self._owed:
+                with contextlib.suppress(OSError):
+                    self._dialogue.flush(limit)
                 self._checked(self._waited(self._dialogue.answer, "acting", limit))
                 self._owed = False
             elif self._spoke():
                 raise ControllerFailed("the controller answered before it was asked, at step {}".format(step))
+            self._owed = True
             # Where it died or does not read, the answer below says so, after any error it still reported.
             with contextlib.suppress(OSError):
-                self._dialogue.ask(observation, step, self._deadline)
-            self._owed = True
+                self._dialogue.ask(observation, step, limit)
             answer = self._waited(self._dialogue.answer, "acting", limit)
             self._owed = False
             return self._checked(answer).get("action"), False
@@ -128,7 +138,7 @@ class ControllerLink:
         except dialogue.Broken as wrong:
             raise ControllerFailed("the controller sent no answer: {}".format(wrong)) from None
         except (wire.LinkClosed, OSError):
-            raise ControllerFailed("the controller's process ended while {}".format(activity)) from None
+            raise ControllerEnded("the controller's process ended while {}".format(activity)) from None
 
     def _checked(self, answer: Dict[str, Any]) -> Dict[str, Any]:
         error = answer.get("error")

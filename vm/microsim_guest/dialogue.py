@@ -24,8 +24,9 @@ from typing import Any, Dict, List, Optional
 
 from microsim_guest import codec, wire
 
-MAX_ACTION = 16 * 1024 * 1024
-MAX_LINE = 1024 * 1024
+MAX_ACTION = 16 * 1024 * 1024  # of numbers in arrays, which take no more memory than bytes
+# What is text may become fifty times as much memory, of a guest that may have little.
+MAX_TEXT = 256 * 1024
 SHOWN = 80  # characters of a bad line that are repeated
 PROTOCOL = 1
 
@@ -49,7 +50,15 @@ class Dialogue:
         return {}
 
     def ask(self, observation: Any, step: int, deadline: float) -> None:
-        """Send an observation.
+        """Send an observation. What a deadline leaves of it is sent by :meth:`flush`.
+
+        Raises:
+            socket.timeout: It is not taken in time.
+        """
+        raise NotImplementedError
+
+    def flush(self, deadline: float) -> None:
+        """Send what is left of the last observation.
 
         Raises:
             socket.timeout: It is not taken in time.
@@ -79,7 +88,7 @@ class Frames(Dialogue):
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
-        self._link = wire.SocketLink(sock, max_blobs=MAX_ACTION, read_ahead=True)
+        self._link = wire.SocketLink(sock, max_blobs=MAX_ACTION, read_ahead=True, max_header=MAX_TEXT)
         self._numbers = random.Random(os.urandom(16))
         self._asked = 0
 
@@ -92,6 +101,10 @@ class Frames(Dialogue):
         blobs: List[bytes] = []
         self._asked = self._numbers.getrandbits(63)
         self._link.send({"asked": self._asked, "observation": codec.pack(observation, blobs)}, blobs, deadline)
+
+    def flush(self, deadline: float) -> None:
+        """Send the rest of a frame."""
+        self._link.flush(deadline)
 
     def answer(self, deadline: float) -> Dict[str, Any]:
         """Wait for a frame."""
@@ -126,10 +139,14 @@ class Lines(Dialogue):
             message = dict({"protocol": PROTOCOL}, **message, seed=self._seed)
         self._link.send_bytes(json.dumps(message, separators=(",", ":")).encode() + b"\n", deadline)
 
+    def flush(self, deadline: float) -> None:
+        """Send the rest of a line."""
+        self._link.flush(deadline)
+
     def answer(self, deadline: float) -> Dict[str, Any]:
         """Wait for a line."""
         try:
-            line = self._link.receive_line(MAX_LINE, deadline)
+            line = self._link.receive_line(MAX_TEXT, deadline)
         except wire.ProtocolError as error:
             raise Broken(str(error)) from None
         try:

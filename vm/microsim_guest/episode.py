@@ -1,5 +1,6 @@
 """One episode: reset, then observation out and action in, until the end; everything recorded."""
 
+import copy
 import math
 from typing import Any, Dict, Optional, Tuple
 
@@ -39,13 +40,15 @@ def to_action(action: Any, space: Any) -> Any:
     return array.item() if array.shape == () else array
 
 
-def _require_numbers(part: Any, action: Any) -> None:
+def _require_numbers(part: Any, action: Any, depth: int = 0) -> None:
     """Check an action for which there is no space: numbers, or lists, arrays and dicts of them."""
+    if depth > codec.MAX_DEPTH:
+        raise ControllerFailed("the controller returned an action that is nested too deeply")
     if hasattr(part, "tolist"):
         part = part.tolist()
     if isinstance(part, (list, tuple, dict)):
         for item in part.values() if isinstance(part, dict) else part:
-            _require_numbers(item, action)
+            _require_numbers(item, action, depth + 1)
     elif not isinstance(part, (bool, int, float)):
         raise _no_action(action, "expected numbers, not {}".format(type(part).__name__))
     elif not math.isfinite(part if isinstance(part, float) else 0.0):
@@ -108,11 +111,13 @@ def run(
             if late:
                 result["late_steps"] += 1
                 action = in_place_of_late(limits["late"], last, space, step)
-            last = action = to_action(action, space)
+            else:
+                action = to_action(action, space)
             try:
                 rows.append("action", action)
-            except (recorder.ShapeChanged, TypeError, ValueError, OverflowError) as error:
+            except (recorder.ShapeChanged, TypeError, ValueError, OverflowError, RecursionError) as error:
                 raise ControllerFailed("the controller's action cannot be used: {}".format(error)) from None
+            last = copy.deepcopy(action) if limits["late"] == "hold" else action  # a world may change what it is given
             observation, reward, terminated, truncated, info = world.step(action)
             rows.append("reward", float(reward))
             rows.append("observation", observation)
@@ -129,7 +134,8 @@ def run(
             result["truncated"], result["limit"] = True, "steps"
     except ControllerFailed as error:
         result["error"] = wire.error_header(error, error.traceback_text)
-    result["simulated_s"] = None if began is None else _passed(began, time_of(world, info))
+    ended = time_of(world, info)
+    result["simulated_s"] = None if began is None or ended is None else ended - began
     result["metrics"] = metrics_of(world, info)
     return result, rows
 
@@ -143,11 +149,15 @@ def in_place_of_late(policy: str, last: Any, space: Any, step: int) -> Any:
     if policy == "hold" and last is not None:
         return last
     if policy in ("hold", "zero"):
+        zeros = None if last is None else _zeros_like(last)
         if getattr(space, "shape", None) is not None and codec.numpy() is not None:
-            return codec.numpy().zeros(space.shape, space.dtype)
-        if last is not None:
-            return _zeros_like(last)
-        why = "there is no earlier action, nor an action space, to say what stands in for it"
+            zeros = codec.numpy().zeros(space.shape, space.dtype)
+        try:
+            if zeros is not None:
+                return to_action(zeros, space)
+            why = "there is no earlier action, nor an action space, to say what stands in for it"
+        except ControllerFailed:
+            why = "zero, which would stand in for it, is no action of this world"
     else:
         why = "controller.late is fail"
     raise ControllerLate("the controller missed the deadline of step {}; {}".format(step, why))

@@ -35,9 +35,9 @@ class Place:
         """End it, with all that it has started.
 
         Returns:
-            ``exit_code`` (negative signal number when killed), ``events`` (how often it was at which limit),
-            ``left`` (processes that it left behind), ``refused`` (system calls by name) and ``output`` (bytes that it
-            wrote to stdout and to stderr); and what was kept of these two.
+            ``exit_code`` (negative signal number when killed), ``ended`` (it did so by itself), ``events`` (how often
+            it was at which limit), ``left`` (processes that it left behind), ``refused`` (system calls by name) and
+            ``output`` (bytes that it wrote to stdout and to stderr); and what was kept of these two.
         """
         raise NotImplementedError
 
@@ -98,7 +98,7 @@ class Child(Place):
         events = dict(self._group.events(), **dict.fromkeys([*overruns, *self._jail.overruns()], 1))
         self._discard()
         return {
-            "exit_code": exit_code, "events": events, "left": left,
+            "exit_code": exit_code, "ended": outcome is not None, "events": events, "left": left,
             "refused": dict(self._refusals.counts) if self._refusals else {},
             "output": [each.total for each in self._output],
         }, output  # fmt: skip

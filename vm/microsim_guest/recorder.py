@@ -67,8 +67,8 @@ def to_bytes(value: Any) -> Tuple[str, Tuple[int, ...], bytes]:
         TypeError: Not numeric.
     """
     if hasattr(value, "dtype") and hasattr(value, "tobytes") and value.dtype.kind in "fiub":
-        little = value.dtype.newbyteorder("<")
-        return little.str.replace("=", "<"), tuple(value.shape), value.astype(little, copy=False).tobytes()
+        kind = codec.portable(value.dtype)
+        return kind, tuple(value.shape), value.astype(kind, copy=False).tobytes()
     if isinstance(value, bool):
         return "|b1", (), bytes([value])
     if isinstance(value, int) and -(2**63) <= value < 2**63:
@@ -116,7 +116,7 @@ class Recorder:
                 column = self.columns.setdefault(name + suffix, Column(name + suffix))
                 column.append(part)
                 added.append(column)
-        except (ShapeChanged, TypeError, ValueError, OverflowError):
+        except (ShapeChanged, TypeError, ValueError, OverflowError, RecursionError):
             for column in added:
                 column.drop_last()
             for suffix in parts:

@@ -25,7 +25,7 @@ OF_NR, OF_ARCH, OF_ARGUMENT = 0, 4, (16, 24, 32)  # in struct seccomp_data
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 NAMESPACES = 0x7E020000  # CLONE_NEW*
 DEVICE = 0x2000  # in a file's type, of both kinds of devices and of nothing else
-CLONE, CLONE3, SOCKET, SOCKETPAIR, MKNOD, MKNODAT = 56, 435, 41, 53, 133, 259
+CLONE, CLONE3, SOCKET, SOCKETPAIR, MKNOD, MKNODAT, PRCTL = 56, 435, 41, 53, 133, 259, 157
 
 REFUSED = {
     "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "pidfd_getfd": 438,
@@ -41,9 +41,10 @@ REFUSED = {
     "io_uring_register": 427, "keyctl": 250, "add_key": 248, "request_key": 249, "memfd_secret": 447,
     "iopl": 172, "ioperm": 173, "modify_ldt": 154, "lookup_dcookie": 212, "nfsservctl": 180, "_sysctl": 156,
     "uselib": 134, "migrate_pages": 256, "move_pages": 279,
+    "seccomp": SYS_SECCOMP,  # a filter of its own would refuse calls before this one could tell of them
 }  # fmt: skip
 NAMES = {number: name for name, number in REFUSED.items()}
-NAMES.update({CLONE: "clone", MKNOD: "mknod", MKNODAT: "mknodat"})
+NAMES.update({CLONE: "clone", MKNOD: "mknod", MKNODAT: "mknodat", PRCTL: "prctl"})
 
 
 class _Program(ctypes.Structure):
@@ -66,7 +67,7 @@ def assemble(refused: int, families: Tuple[int, ...]) -> bytes:
         (EQUAL, CLONE3, "absent", ""),
         (EQUAL, CLONE, "clone", ""), (EQUAL, SOCKET, "socket", ""), (EQUAL, SOCKETPAIR, "socket", ""),
         # gVisor (2022) lets anybody make devices.
-        (EQUAL, MKNOD, "mknod", ""), (EQUAL, MKNODAT, "mknodat", ""),
+        (EQUAL, MKNOD, "mknod", ""), (EQUAL, MKNODAT, "mknodat", ""), (EQUAL, PRCTL, "prctl", ""),
     ]  # fmt: skip
     lines += [(EQUAL, number, "refused", "") for number in sorted(REFUSED.values())]
     lines += [(RETURN, ALLOW, "", "")]
@@ -74,6 +75,8 @@ def assemble(refused: int, families: Tuple[int, ...]) -> bytes:
     for label, argument, bits in (("clone", 0, NAMESPACES), ("mknod", 1, DEVICE), ("mknodat", 2, DEVICE)):
         labels[label] = len(lines)
         lines += [(LOAD, OF_ARGUMENT[argument], "", ""), (ANY_BIT, bits, "refused", "allowed")]
+    labels["prctl"] = len(lines)
+    lines += [(LOAD, OF_ARGUMENT[0], "", ""), (EQUAL, PR_SET_SECCOMP, "refused", "allowed")]
     labels["socket"] = len(lines)
     lines += [(LOAD, OF_ARGUMENT[0], "", "")]
     lines += [(EQUAL, family, "allowed", "") for family in families]

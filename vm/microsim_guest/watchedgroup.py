@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from microsim_guest import kernel
 from microsim_guest.controlgroup import KILL_S, OOM_KILL, PIDS_MAX, ROOT, ControlGroup
@@ -14,6 +14,21 @@ LOOK_S = 0.02  # between two looks at all groups
 MANY = 16  # processes
 CLOSER_LOOK_S = 0.001  # between two looks at the number of processes, where there are many
 AWAKE_S = 2.0  # how long a new group is looked at before anything is in it
+KERNEL_LOOKS = 5  # every so many looks, for the kernel's own memory: counting it stops the kernel for a millisecond
+
+
+class Use(NamedTuple):
+    """What the whole guest uses, in bytes.
+
+    Attributes:
+        total: Of processes and files.
+        shared: Of that, files in memory, open or mapped or neither.
+        kernel: What the kernel has for itself, such as what lies in sockets and pipes, and its garbage.
+    """
+
+    total: int
+    shared: int
+    kernel: int
 
 
 class WatchedGroup(ControlGroup):
@@ -21,19 +36,30 @@ class WatchedGroup(ControlGroup):
 
     Its memory is looked at fifty times a second. As a kernel that is out of memory would, it then kills the largest
     processes, until the rest fits. What two of them share counts for both, so the guest as a whole must have grown by
-    as much too. Where the guest as a whole has used up its memory, the largest of all groups with limits are killed.
+    as much too. Files in memory belong to no process: what the guest has more of them than before counts as well. So
+    does, ten times a second, what the kernel has more for itself, where it is more than garbage can be. Where the
+    guest as a whole has used up its memory, the largest of all groups with limits are killed.
+
+    A fork that fails leaves no trace. So the kernel lets a group have a few processes more than its limit, until it is
+    seen with one too many; from then on it keeps the limit.
     """
 
     def __init__(self, name: str, **limits: int) -> None:
         self._memory_max = 0
-        self._used_before = 0
+        self._before = Use(0, 0, 0)
+        self._pids_max = 0
+        self._pids_lock = threading.Lock()
         self._hits = {OOM_KILL: 0, PIDS_MAX: 0}
         super().__init__(name, **limits)
 
     def limit(self, **limits: int) -> None:
         """Set limits: ``pids_max`` (processes and threads), ``memory_max`` (bytes)."""
         self._memory_max = limits.pop("memory_max", self._memory_max)
-        self._used_before = _used_memory()
+        if self._memory_max:
+            self._before = _use()
+        if "pids_max" in limits:
+            self._pids_max = limits["pids_max"]
+            limits["pids_max"] += 1 + self._pids_max // 16
         super().limit(**limits)
         if limits or self._memory_max:  # else there is nothing to look for yet
             _watch.add(self)
@@ -44,7 +70,9 @@ class WatchedGroup(ControlGroup):
     def kill(self) -> None:
         """Kill every member with SIGKILL; none can start another one any more."""
         self.note_fullness()  # while it still has the limit that it ran with
-        self._write("pids.max", "0")
+        with self._pids_lock:
+            self._pids_max = 0
+            self._write("pids.max", "0")
         deadline = time.monotonic() + KILL_S
         while time.monotonic() < deadline:
             members = [pid for _, pid in self._members()]
@@ -55,8 +83,8 @@ class WatchedGroup(ControlGroup):
             time.sleep(0.002)
 
     def events(self) -> Dict[str, int]:
-        """Return how often it was seen to be at its limits: of processes, whether or not one more was refused."""
-        self.note_fullness(ended=1)  # its first process may have ended between two looks
+        """Return how often it was killed over its memory, and whether it was seen with a process too many."""
+        self.note_fullness()
         return dict(self._hits)
 
     def cpu_seconds(self) -> float:
@@ -78,28 +106,45 @@ class WatchedGroup(ControlGroup):
         _watch.drop(self)
         return True
 
-    def look(self, used: int) -> bool:
+    def look(self, use: Use) -> bool:
         """Note the limits that it is at, and kill its largest processes where it is too large; tell if it is in use.
 
         Processes of the groups inside this one count too; a kill is noted in the group that it was in.
 
         Args:
-            used: Bytes that the whole guest uses.
+            use: What the whole guest uses.
         """
         self.note_fullness()
         members = list(self._members())
+        before = self._before = self._before._replace(kernel=min(self._before.kernel, use.kernel))
+        if not (members and self._memory_max):
+            return bool(members)
+        if use.kernel - before.kernel > self._memory_max + before.kernel:  # garbage is no more than what is in use
+            self._before = before._replace(kernel=use.kernel)  # what they leave is garbage for a while
+            self._kill_all(members)
         # Processes are asked for their sizes, which takes long where they are many, only where it may matter.
-        if members and 0 < self._memory_max < used - self._used_before:
+        elif use.total - before.total > self._memory_max:
+            shared = max(0, use.shared - before.shared)
             if len(members) > MANY:
-                self._kill_newest(members)
+                self._kill_newest(members, shared)
             else:
                 sizes = [(_resident(pid), path, pid) for path, pid in members]
-                _watch.kill_largest(sizes, sum(size for size, _, _ in sizes) - self._memory_max)
-        return bool(members)
+                _watch.kill_largest(sizes, sum(size for size, _, _ in sizes) + shared - self._memory_max)
+        return True
 
-    def _kill_newest(self, members: List[Tuple[str, int]]) -> None:
-        """Kill all but the oldest that fit: a fork bomb grows while its processes are asked for their sizes."""
-        total = 0
+    def _kill_all(self, members: List[Tuple[str, int]]) -> None:
+        for path, pid in members:
+            _watch.kill(path, pid)
+        if self._pids_max:  # else it is of all commands, of those to come too
+            self.kill()
+
+    def _kill_newest(self, members: List[Tuple[str, int]], total: int) -> None:
+        """Kill all but the oldest that fit: a fork bomb grows while its processes are asked for their sizes.
+
+        Args:
+            members: (the group's path, process id) of each.
+            total: Bytes that they have together, apart from their own.
+        """
         for path, pid in sorted(members, key=lambda member: member[1]):
             total += _resident(pid) if total <= self._memory_max else 0
             if total > self._memory_max:
@@ -109,20 +154,20 @@ class WatchedGroup(ControlGroup):
         """Note that a process of it was killed because memory ran out."""
         self._hits[OOM_KILL] += 1
 
-    def note_fullness(self, ended: int = 0) -> bool:
-        """Note it where there are, or were before some ended, about as many processes as there may be.
-
-        A fork that fails leaves no trace, and those of a bomb end soon after: a look rarely finds the very number.
+    def note_fullness(self) -> bool:
+        """Note it where there are more processes than there may be, and let none be added to these.
 
         Returns:
-            Whether there are half as many, so that it may be full at any moment.
+            Whether there are half as many as there may be, so that there may be too many at any moment.
         """
-        with contextlib.suppress(OSError):  # it has been removed
-            most = self._read("pids.max").strip()
-            if most not in ("max", "0"):
-                there = int(self._read("pids.current")) + ended
-                self._hits[PIDS_MAX] += there + int(most) // 16 >= int(most)
-                return 2 * there >= int(most)
+        with contextlib.suppress(OSError), self._pids_lock:  # it has been removed
+            if not self._pids_max:
+                return False
+            there = int(self._read("pids.current"))
+            if there > self._pids_max and not self._hits[PIDS_MAX]:
+                self._hits[PIDS_MAX] = 1
+                self._write("pids.max", str(self._pids_max))
+            return 2 * there >= self._pids_max and not self._hits[PIDS_MAX]
         return False
 
     def _members(self) -> Iterator[Tuple[str, int]]:
@@ -178,19 +223,22 @@ class _Watch:
             _kill(pid)
 
     def _run(self) -> None:
+        use, looks = _use(), 0
         while True:
             with self._changed:
                 groups: List[WatchedGroup] = list(self._groups.values())
-            used = _used_memory()
-            in_use = [group.look(used) for group in groups]
+            looks = (looks + 1) % KERNEL_LOOKS
+            use = _use(use.kernel if looks else None)
+            in_use = [group.look(use) for group in groups]
             if any(in_use):
-                if used > kernel.memory_bytes():
+                if use.total > kernel.memory_bytes():
                     # Another process has groups too, and looks as well: each kills its own.
-                    self.kill_largest(list(_limited_processes()), used - kernel.memory_bytes())
+                    self.kill_largest(list(_limited_processes()), use.total - kernel.memory_bytes())
             else:
                 with self._changed:
                     if time.monotonic() > self._until:
                         self._changed.wait()
+                        looks = -1
             deadline = time.monotonic() + LOOK_S
             # A fork bomb's processes end as soon as a fork fails: it is full for a moment, and over.
             while sum(group.note_fullness() for group in groups) and time.monotonic() < deadline:
@@ -245,8 +293,22 @@ def _cpu_seconds(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def _used_memory() -> int:
-    """Return the bytes that the whole guest uses."""
-    with open("/proc/meminfo") as file:
-        values = {line.split(":")[0]: int(line.split()[1]) for line in file if line.startswith("Mem")}
-    return (values["MemTotal"] - values["MemFree"]) << 10
+def _use(kernel_bytes: Optional[int] = None) -> Use:
+    """Return what the whole guest uses.
+
+    Args:
+        kernel_bytes: The kernel's share, where it is not to be counted anew.
+    """
+    values = _kib("/proc/meminfo")
+    if kernel_bytes is None:
+        try:
+            kernel_bytes = _kib("/proc/sentry-meminfo")["HeapAlloc"] << 10
+        except (OSError, LookupError):  # a gVisor that does not tell
+            kernel_bytes = 0
+    return Use((values["MemTotal"] - values["MemFree"]) << 10, values["Shmem"] << 10, kernel_bytes)
+
+
+def _kib(path: str) -> Dict[str, int]:
+    """Return the quantities in KiB that a file of the kernel's lists."""
+    with open(path) as file:
+        return {line.split(":")[0]: int(line.split()[1]) for line in file if line.endswith(" kB\n")}

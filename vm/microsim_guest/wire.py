@@ -96,10 +96,12 @@ class _Link:
     Args:
         max_blobs: Most bytes of attachments that the peer may send in one frame.
         read_ahead: Whether more may be read than the frame that is asked for; not where others read the stream too.
+        max_header: Most bytes of a frame's header.
     """
 
-    def __init__(self, max_blobs: int, read_ahead: bool) -> None:
+    def __init__(self, max_blobs: int, read_ahead: bool, max_header: int = MAX_HEADER) -> None:
         self._max_blobs = max_blobs
+        self._max_header = max_header
         self._read_ahead = read_ahead
         self._buffer = bytearray()
 
@@ -134,6 +136,8 @@ class _Link:
         """
         self._fill(PREFIX.size, deadline)
         header_size, blobs_size = parse_prefix(bytes(self._buffer[: PREFIX.size]))
+        if header_size > self._max_header:
+            raise ProtocolError("{} bytes of header, {} are allowed".format(header_size, self._max_header))
         if blobs_size > self._max_blobs:
             raise ProtocolError("{} bytes of attachments, {} are allowed".format(blobs_size, self._max_blobs))
         blobs_at, end = PREFIX.size + header_size, PREFIX.size + header_size + blobs_size
@@ -192,11 +196,15 @@ class SocketLink(_Link):
         sock: The socket; it blocks.
         max_blobs: Most bytes of attachments that the peer may send in one frame.
         read_ahead: Whether nobody else reads from the socket.
+        max_header: Most bytes of a frame's header.
     """
 
-    def __init__(self, sock: socket.socket, max_blobs: int = MAX_BLOBS, *, read_ahead: bool = False) -> None:
-        super().__init__(max_blobs, read_ahead)
+    def __init__(
+        self, sock: socket.socket, max_blobs: int = MAX_BLOBS, *, read_ahead: bool = False, max_header: int = MAX_HEADER
+    ) -> None:
+        super().__init__(max_blobs, read_ahead, max_header)
         self.sock = sock
+        self._unsent = bytearray()
 
     def _read(self, size: int, deadline: Optional[float]) -> bytes:
         if deadline is not None:
@@ -212,27 +220,33 @@ class SocketLink(_Link):
             raise socket.timeout
 
     def send(self, header: Dict[str, Any], blobs: Sequence[bytes] = (), deadline: Optional[float] = None) -> None:
-        """Write one frame.
+        """Write one frame. What a deadline leaves of it is written first the next time, or by :meth:`flush`.
 
         Raises:
-            socket.timeout: The deadline passed; a part of the frame may have been written.
+            socket.timeout: The deadline passed.
         """
         self.send_bytes(encode(header, blobs), deadline)
 
     def send_bytes(self, data: bytes, deadline: Optional[float] = None) -> None:
-        """Write bytes.
+        """Write bytes, as :meth:`send` does a frame.
 
         Raises:
-            socket.timeout: The deadline passed; a part of them may have been written.
+            socket.timeout: The deadline passed.
         """
-        if deadline is None:
-            self.sock.sendall(data)
-            return
-        view = memoryview(data)
-        while view:
+        self._unsent += data
+        self.flush(deadline)
+
+    def flush(self, deadline: Optional[float] = None) -> None:
+        """Write what is left of what was to be sent before.
+
+        Raises:
+            socket.timeout: The deadline passed.
+        """
+        while self._unsent:
             try:
-                view = view[self.sock.send(view, socket.MSG_DONTWAIT) :]
+                del self._unsent[: self.sock.send(self._unsent, 0 if deadline is None else socket.MSG_DONTWAIT)]
             except BlockingIOError:
+                assert deadline is not None
                 self._wait(select.POLLOUT, deadline)
 
 

@@ -31,11 +31,13 @@ class WorldHost:
     Args:
         settings: The image's configuration.
         controllers: Socket to the controller host.
+        elsewhere: Socket to the agent, for controllers of another guest.
     """
 
-    def __init__(self, settings: Dict[str, Any], controllers: socket.socket) -> None:
+    def __init__(self, settings: Dict[str, Any], controllers: socket.socket, elsewhere: socket.socket) -> None:
         self._settings = settings
         self._controllers = controllers
+        self._elsewhere = elsewhere
         self._world: Any = None
         self._loaded: Dict[str, Any] = {}
         self._inventory: Optional[randomness.Inventory] = None
@@ -138,7 +140,8 @@ class WorldHost:
         started = time.monotonic()
         seed = self._begin(args["seed"])
         world = self._need_world()
-        link = controllerlink.ControllerLink(self._controllers, args, blobs[0], seed)
+        host = self._elsewhere if args.get("relay") else self._controllers
+        link = controllerlink.ControllerLink(host, args, blobs[0], seed)
         try:
             result, rows = episode.run(world, seed, args, link)
         finally:
@@ -217,8 +220,8 @@ def versions() -> Dict[str, str]:
 def main(argv: List[str]) -> None:
     """Serve the agent until the guest ends."""
     link = wire.SocketLink(socket.socket(fileno=int(argv[1])), read_ahead=True)
-    controllers = socket.socket(fileno=int(argv[2]))
-    host = WorldHost(config.load(), controllers)
+    controllers, elsewhere = (socket.socket(fileno=int(word)) for word in argv[2:])
+    host = WorldHost(config.load(), controllers, elsewhere)
     operations = {
         "world.load": host.load, "world.reseed": host.reseed, "world.reset": host.reset,
         "world.step": host.step, "world.sample": host.sample, "world.episode": host.episode,

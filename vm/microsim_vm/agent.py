@@ -190,6 +190,18 @@ class AgentClient:
         finally:
             del self._waiting[request_id]
 
+    def tell(self, op: str, args: dict[str, Any], blobs: Sequence[bytes] = (), *, timeout_s: float) -> None:
+        """Send a request that has no answer.
+
+        Raises:
+            AgentTimeoutError: The guest did not take it in time.
+            ChannelClosedError: The guest or the engine died.
+        """
+        if self._closed:
+            raise self._gone(op)
+        header = {"id": f"{self._epoch}-{next(self._ids)}", "op": op, "args": args}
+        self._send(op, wire.encode(header, blobs), time.monotonic() + timeout_s)
+
     @contextlib.contextmanager
     def quiesced(self, *, flush_s: float = FLUSH_S) -> Iterator[None]:
         """Leave nothing in flight on the channel, and the guest's files flushed, while the block runs.
@@ -333,8 +345,8 @@ class AgentClient:
         self._ending = ending  # the next call need not wait for an engine's end
         where = ", in the middle of a frame" if self._cut_off and ending is not endings.CLOSED else ""
         return ChannelClosedError(
-            f"the link to the guest was lost during {op!r}{where}", cause=ending.cause, hint=ending.hint,
-            details=_tail(console),
+            f"the link to the guest was lost during {op!r}{where}", cause=ending.cause,
+            hint=endings.hinted(ending, op), details=_tail(console),
         )  # fmt: skip
 
 

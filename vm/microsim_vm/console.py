@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from microsim_vm.errors import MicrosimError
 
 if TYPE_CHECKING:
-    from microsim_vm.guest import Guest, Terminal
+    from microsim_vm.guest import Guest
+    from microsim_vm.terminal import Terminal
 
 PIECE = 16384
 PASSED_ON = ("TERM", "COLORTERM", "LANG")  # what a program needs to know of the terminal

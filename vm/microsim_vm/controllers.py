@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from microsim_vm.errors import ControllerError, LimitsError
 from microsim_vm.templates.spec import ControllerLimits
 
 MAX_BYTES = 64 << 20
+MOST_SECONDS = 86400  # as in a template
 Kind = Literal["python", "program"]
 
 
@@ -34,6 +36,11 @@ class Controller:
     filename: str
     kind: Kind = "python"
     words: tuple[str, ...] = ()
+
+    def digest(self, limits: ControllerLimits, max_steps: int, timeout_seconds: float | None) -> str:
+        """Return a digest, in hex, of this and of what else an episode of it is given, but for the seed."""
+        given = [self.data, self.kind, self.words, limits, max_steps, timeout_seconds]
+        return hashlib.sha256(msgspec.msgpack.encode(given)).hexdigest()
 
 
 def kind_of(controller: str | os.PathLike[str] | Sequence[str]) -> Kind:
@@ -109,11 +116,11 @@ def limited(limits: ControllerLimits, changes: Mapping[str, object]) -> Controll
     Raises:
         LimitsError: There is no such limit, its value is out of range, or it is a part of the image.
     """
-    fixed = ("network", "readable")
+    fixed = {"network": "world's image", "readable": "world's image", "machine": "template"}
     known = [name for name in ControllerLimits.__struct_fields__ if name not in fixed]
     for name in changes:
         if name not in known:
-            why = "it is a part of the world's image" if name in fixed else ""
+            why = f"it is a part of the {fixed[name]}" if name in fixed else ""
             raise LimitsError(f"a controller has no limit {name!r} here", cause=why, hint=f"known: {', '.join(known)}")
     try:
         return msgspec.convert({**msgspec.to_builtins(limits), **changes}, ControllerLimits)
@@ -121,3 +128,28 @@ def limited(limits: ControllerLimits, changes: Mapping[str, object]) -> Controll
         raise LimitsError(
             f"limits of a controller: {error}", hint="units and ranges are those of the template"
         ) from None
+
+
+def check_lengths(max_steps: object, timeout_seconds: object = None) -> None:
+    """Refuse what no episode can be as long as.
+
+    Args:
+        max_steps: Steps after which it is truncated.
+        timeout_seconds: Its wall-clock limit, in seconds; None for that of the limits.
+
+    Raises:
+        LimitsError: One of them is out of range, or no number.
+    """
+    if type(max_steps) is not int or max_steps < 1:
+        raise LimitsError(
+            f"max_steps is a whole number of steps, at least 1, not {max_steps!r}",
+            hint="leave it out for the marker's max_steps, or 1000",
+        )
+    if timeout_seconds is None:
+        return
+    is_number = isinstance(timeout_seconds, int | float) and not isinstance(timeout_seconds, bool)
+    if not is_number or not 0 < timeout_seconds <= MOST_SECONDS:  # type: ignore[operator]
+        raise LimitsError(
+            f"timeout_seconds is a number of seconds, more than 0 and at most {MOST_SECONDS}, not {timeout_seconds!r}",
+            hint="leave it out for controller.wall_time_s of the template",
+        )

@@ -9,6 +9,10 @@ from typing import NamedTuple, Protocol
 END_S = 1.0  # an engine's channel is closed a moment before its process has ended
 LOOK_S = 0.02
 MEMORY_HINT = "raise machine.memory_mib in the template, or use less; files in the guest are memory too"
+EPISODE_HINT = (
+    "a controller was running, and may have done it: see what it does, and lower controller.memory_mib or "
+    "controller.open_files; else {}"
+)
 _PANIC = re.compile(r"Kernel panic - not syncing: *(.*)")
 _OUT_OF_MEMORY = re.compile(r"Out of memory: Killed process \d+ \(([^)]*)\)")
 _KILLED = re.compile(r"^microsim: killed: (.*)$", re.MULTILINE)
@@ -58,6 +62,11 @@ def garbled(error: Exception) -> Ending:
         f"what came from the guest is no answer ({error}); root in the guest can write that to the agent's channel",
         "do not trust what this guest has said before; see what in it writes to other processes' descriptors",
     )
+
+
+def hinted(ending: Ending, op: str) -> str:
+    """Return an ending's hint for the request that did not get its answer: an episode's names the controller too."""
+    return EPISODE_HINT.format(ending.hint) if op == "world.episode" and ending.hint == MEMORY_HINT else ending.hint
 
 
 def told(console: str, guest: Guest, *, agent_died: bool = False) -> Ending:

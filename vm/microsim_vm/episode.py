@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from microsim_guest import codec
@@ -99,13 +99,25 @@ class Column:
         return result
 
 
-class _End(msgspec.Struct):
-    """What the place that a controller ran at says of its end."""
+_CallName = Annotated[str, msgspec.Meta(pattern=r"\A-?[a-z0-9_]{1,40}\Z")]
+
+
+class End(msgspec.Struct):
+    """What the place that a controller ran at says of its end.
+
+    Attributes:
+        exit_code: Negative signal number when killed.
+        events: How often it was at which limit.
+        left: Processes that it left behind.
+        refused: System calls by name.
+        output: Bytes that it wrote to stdout, and to stderr.
+    """
 
     exit_code: int
+    ended: bool
     events: dict[str, int]
     left: int
-    refused: dict[str, int]
+    refused: Annotated[dict[_CallName, int], msgspec.Meta(max_length=1000)]
     output: tuple[int, int]
 
 
@@ -169,7 +181,7 @@ def from_answer(result: dict[str, Any], blobs: tuple[bytes, ...], *, seed: int, 
         for spec, raw in zip(described, data[: len(described)], strict=True)
     }
     steps = _steps(columns)
-    end = msgspec.convert(result["controller"], type=_End)
+    end = msgspec.convert(result["controller"], type=End)
     error: MicrosimError | None = _controller_error(result["error"], end)
     total, metrics = math.nan, {}
     try:
@@ -208,7 +220,7 @@ def _steps(columns: dict[str, Column]) -> int:
     return steps
 
 
-def _attempts(end: _End, kept: tuple[int, int]) -> tuple[str, ...]:
+def _attempts(end: End, kept: tuple[int, int]) -> tuple[str, ...]:
     lines = [f"the system call {name} was refused, {_times(count)}" for name, count in sorted(end.refused.items())]
     lines += [text for event, text in LIMITS.items() if end.events.get(event)]
     if end.left:
@@ -223,7 +235,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _controller_error(error: dict[str, Any] | None, end: _End) -> ControllerError | None:
+def _controller_error(error: dict[str, Any] | None, end: End) -> ControllerError | None:
     if error is None:
         return None
     if error["kind"] == "controller_timeout":
@@ -234,12 +246,19 @@ def _controller_error(error: dict[str, Any] | None, end: _End) -> ControllerErro
     if error["kind"] == "controller_late":
         return ControllerLateError(
             error["message"], cause="it takes too long, or the deadline is too short for this machine",
-            hint="raise controller.step_deadline_s, or let such steps go on: controller.late: hold",
+            hint="raise controller.step_deadline_s"
+            + (", or let such steps go on: controller.late: hold" if "is fail" in error["message"] else ""),
         )  # fmt: skip
     cause = ", and ".join(text for event, text in LIMITS.items() if end.events.get(event))
     if cause:
         return ControllerLimitError(error["message"], cause=cause, details=error["traceback"])
-    if "ended while" in error["message"]:
+    if error["kind"] == "controller_ended":
         code = end.exit_code
-        cause = f"it was killed by signal {-code}" if code < 0 else f"it exited with {code}"
+        cause = (
+            "it closed its link, and went on"
+            if not end.ended
+            else f"it was killed by signal {-code}"
+            if code < 0
+            else f"it exited with {code}"
+        )
     return ControllerError(error["message"], cause=cause, details=error["traceback"])

@@ -206,6 +206,10 @@ class ControllerLimitError(ControllerError):
     """The controller ended at a limit of memory, processes, processor time or files; the cause names it."""
 
 
+class ControllerMachineError(ControllerError):
+    """The machine that the controller ran in, apart from the world's, died, hangs, or breaks its protocol."""
+
+
 class LimitsError(MicrosimError, ValueError):
     """Limits for a controller that are none: an unknown name, or a value out of range."""
 
@@ -230,7 +234,7 @@ class CommandFailedError(MicrosimError):
     """``exec(check=True)`` and the command did not exit with 0.
 
     Attributes:
-        result: The :class:`~microsim_vm.guest.ExecResult`.
+        result: The :class:`~microsim_vm.outputs.ExecResult`.
     """
 
     def __init__(self, what: str, *, result: Any, details: str = "") -> None:

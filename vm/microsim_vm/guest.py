@@ -2,89 +2,26 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
 
 from microsim_vm import answers
 from microsim_vm.agent import Caller
 from microsim_vm.errors import (
-    AgentError,
     AgentTimeoutError,
     ChannelClosedError,
     CommandFailedError,
-    CommandInterruptedError,
     MicrosimError,
 )
 from microsim_vm.filesystem import Filesystem
+from microsim_vm.outputs import CONTROL_TIMEOUT_S, Confirming, ExecResult, PartialOutput, TextTaker, interrupted
+from microsim_vm.terminal import Terminal
 
 MAX_OUTPUT = 16 << 20
 MAX_RAW_OUTPUT = 256 << 20
 GRACE_S = 30.0  # how much longer the host waits than the guest's own limit
-CONTROL_TIMEOUT_S = 10.0
-TERMINAL_S = 365 * 86400.0
 CONFIRM_EXEC_BYTES = 1 << 20  # of a command's output; the guest sends four times as much before it waits
-CONFIRM_BYTES = 64 << 10  # of a terminal's output; the guest sends four times as much before it waits
-
-
-class _Output:
-    """Output as bytes, and as text."""
-
-    stdout_bytes: bytes
-    stderr_bytes: bytes
-
-    @property
-    def stdout(self) -> str:
-        """Output as text; bytes that are no UTF-8 are replaced."""
-        return self.stdout_bytes.decode("utf-8", "replace")
-
-    @property
-    def stderr(self) -> str:
-        """Error output as text; bytes that are no UTF-8 are replaced."""
-        return self.stderr_bytes.decode("utf-8", "replace")
-
-
-@dataclass(frozen=True)
-class ExecResult(_Output):
-    """A finished command.
-
-    Attributes:
-        exit_code: Its status; negative signal number when it was killed.
-        stdout_bytes: Output as it was, the first 16 MiB.
-        stderr_bytes: Likewise.
-        duration_ms: Wall-clock time in the guest, milliseconds.
-        timed_out: It was killed, with all it had started, because its time was over.
-        dropped_bytes: How much more output there was than is kept.
-        limits_hit: "processes" where it was refused one more process or thread (a guest allows as many as it has
-            MiB), or, on gVisor, was about to be; "memory" where the guest's memory was used up and a process of it
-            killed for that.
-    """
-
-    exit_code: int
-    stdout_bytes: bytes
-    stderr_bytes: bytes
-    duration_ms: float
-    timed_out: bool
-    dropped_bytes: int = 0
-    limits_hit: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PartialOutput(_Output):
-    """What a command had printed when it was lost.
-
-    Attributes:
-        stdout_bytes: Output as it was, the first 16 MiB.
-        stderr_bytes: Likewise.
-    """
-
-    stdout_bytes: bytes
-    stderr_bytes: bytes
 
 
 class Guest:
@@ -267,7 +204,7 @@ class Guest:
             taken(size)
 
         token = uuid.uuid4().hex
-        taken = _Confirming(self._caller, "exec.confirm", token, every=CONFIRM_EXEC_BYTES)
+        taken = Confirming(self._caller, "exec.confirm", token, every=CONFIRM_EXEC_BYTES)
         most = MAX_OUTPUT if raw is None else MAX_RAW_OUTPUT
         args = {"token": token, "argv": _argv(command), "cwd": cwd, "extra_env": dict(env or {}), "user": user,
                 "timeout_s": timeout_seconds, "output_bytes": most}  # fmt: skip
@@ -281,7 +218,7 @@ class Guest:
                 self._cancel(token)
             if isinstance(error, ChannelClosedError | AgentTimeoutError):
                 partial = PartialOutput(bytes(output["stdout"]), bytes(output["stderr"]))
-                raise _interrupted(_shown(command), error, partial) from error
+                raise interrupted(_shown(command), error, partial) from error
             raise
         with answers.read("exec"):
             return ExecResult(
@@ -297,125 +234,6 @@ class Guest:
     def _cancel(self, token: str) -> None:
         with contextlib.suppress(MicrosimError):  # the sandbox may have been paused, or ended
             self._caller.call("exec.cancel", {"token": token}, timeout_s=CONTROL_TIMEOUT_S)
-
-
-class Terminal:
-    """A command on a terminal in the guest, as made by :meth:`Guest.terminal`; a context manager that closes it.
-
-    One thread is in :meth:`run`; any other may :meth:`write`, :meth:`resize` and :meth:`close` meanwhile.
-    """
-
-    def __init__(self, caller: Caller, token: str) -> None:
-        self._caller = caller
-        self._token = token
-        self._ended = threading.Event()
-
-    def write(self, data: bytes) -> None:
-        """Type.
-
-        Raises:
-            AgentError: The command has ended, or leaves more than 1 MiB unread.
-        """
-        self._control("terminal.input", {}, data)
-
-    def resize(self, rows: int, columns: int) -> None:
-        """Change the size, in characters.
-
-        Raises:
-            AgentError: The command has ended.
-        """
-        self._control("terminal.resize", {"rows": rows, "columns": columns})
-
-    def run(self, on_output: Callable[[bytes], None]) -> int:
-        """Hand out what the terminal shows until the command ends; a slow callback slows the command down.
-
-        Args:
-            on_output: Takes the bytes, escape sequences and all.
-
-        Returns:
-            The exit code; negative signal number when the command was killed.
-
-        Raises:
-            CommandInterruptedError: The guest died, or the link to it was lost, before the command's end.
-            AgentError: It has ended before, or is being run already.
-        """
-        taken = _Confirming(self._caller, "terminal.confirm", self._token, every=CONFIRM_BYTES)
-
-        def take(_: str, data: bytes) -> None:
-            on_output(data)
-            taken(len(data))
-
-        try:
-            answer, _ = self._caller.call("terminal.run", {"token": self._token}, timeout_s=TERMINAL_S, on_event=take)
-        except BaseException as error:
-            self.close()
-            if isinstance(error, ChannelClosedError | AgentTimeoutError):
-                raise _interrupted("the terminal", error, PartialOutput(b"", b"")) from error
-            raise
-        self._ended.set()
-        with answers.read("terminal.run"):
-            return int(answer["exit_code"])
-
-    def close(self) -> None:
-        """Kill the command and all it started; may be called again."""
-        if not self._ended.is_set():
-            self._ended.set()
-            with contextlib.suppress(MicrosimError):  # it has ended by itself, or the guest has
-                self._control("terminal.close", {})
-
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _control(self, op: str, args: dict[str, Any], *blobs: bytes) -> None:
-        self._caller.call(op, {"token": self._token, **args}, blobs, timeout_s=CONTROL_TIMEOUT_S)
-
-
-class _Confirming:
-    """Tells the guest how much of an output was taken, so that it sends more: a slow taker slows the command down."""
-
-    def __init__(self, caller: Caller, op: str, token: str, *, every: int) -> None:
-        self._caller = caller
-        self._op = op
-        self._token = token
-        self._every = every
-        self._unconfirmed = 0
-
-    def __call__(self, size: int) -> None:
-        """Count bytes that were taken."""
-        self._unconfirmed += size
-        if self._unconfirmed >= self._every:
-            confirmed, self._unconfirmed = self._unconfirmed, 0
-            with contextlib.suppress(MicrosimError):  # it may have ended, and this be the last of its output
-                self._caller.call(self._op, {"token": self._token, "size": confirmed}, timeout_s=CONTROL_TIMEOUT_S)
-
-
-class TextTaker:
-    """Decodes one stream for a callback."""
-
-    def __init__(self, taker: Callable[[str], None] | None) -> None:
-        self._taker = taker
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def __call__(self, data: bytes, *, final: bool = False) -> None:
-        """Hand on what is complete; with ``final`` all of it."""
-        text = self._decoder.decode(data, final)
-        if text and self._taker is not None:
-            self._taker(text)
-
-
-def _interrupted(what: str, error: AgentError, partial: PartialOutput) -> CommandInterruptedError:
-    return CommandInterruptedError(
-        f"{what} was interrupted: {error.what}",
-        cause=error.cause,
-        hint=error.hint,
-        details=error.details,
-        partial=partial,
-    )
 
 
 def _argv(command: str | Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import time
 import uuid
@@ -14,13 +15,14 @@ from typing import Any
 import msgspec
 from microsim_guest import codec, middleware
 
-from microsim_vm import answers, controllers, episode
+from microsim_vm import answers, apart, controllers, episode
 from microsim_vm.agent import AgentClient
 from microsim_vm.engines.base import Vm
 from microsim_vm.episode import EpisodeRecord
-from microsim_vm.errors import EngineError, SeedError
-from microsim_vm.guest import ExecResult, Guest, TextTaker
+from microsim_vm.errors import ControllerLateError, ControllerTimeoutError, EngineError, SeedError
+from microsim_vm.guest import Guest
 from microsim_vm.islands.island import ALONE, Berth
+from microsim_vm.outputs import ExecResult, TextTaker
 from microsim_vm.templates.spec import ControllerLimits
 from microsim_vm.wallclock import WallClock
 
@@ -169,13 +171,16 @@ class Machine(Guest):
             limits: What the controller may use; what its template says by default.
 
         Returns:
-            The record; a controller that failed, or why the episode is invalid, is in its ``error``.
+            The record; a controller that failed, or whose machine did, or why the episode is invalid, is in its
+            ``error``.
 
         Raises:
+            LimitsError: ``max_steps`` or ``timeout_seconds`` is out of range.
             WorldError: The world raised.
             ScoreError: The template's ``score`` cannot be run.
             AgentError: The guest died or hangs.
         """
+        controllers.check_lengths(max_steps, timeout_seconds)
         chosen = self.seed if seed is None else checked(seed)
         most = self._limits if limits is None else limits
         timeout_s = most.wall_time_s if timeout_seconds is None else timeout_seconds
@@ -185,10 +190,28 @@ class Machine(Guest):
             "timeout_s": timeout_s, "step_deadline_s": most.step_deadline_s, "late": most.late,
             "max_time_s": most.simulated_time_s, "limits": {name: getattr(most, name) for name in names},
         }  # fmt: skip
+        within_s, lost = timeout_s + WORLD_TIMEOUT_S, None
         with self._timed("episode"):
-            result, blobs = self._client.call("world.episode", args, [source], timeout_s=timeout_s + WORLD_TIMEOUT_S)
+            if self._limits.machine is None:
+                result, blobs = self._client.call("world.episode", args, [source], timeout_s=within_s)
+            else:
+                place, name = self._place(self._limits.machine), self._limits.machine
+                result, blobs, lost = apart.Episode(self._client, place, name, source, args, within_s).run()
         with answers.read("world.episode"):
-            return episode.from_answer(result, blobs, seed=chosen, score=self._score)
+            record = episode.from_answer(result, blobs, seed=chosen, score=self._score)
+        if lost is None or isinstance(record.error, ControllerTimeoutError | ControllerLateError):
+            return record
+        return dataclasses.replace(record, error=lost)
+
+    def _place(self, name: str) -> AgentClient:
+        """Return the agent of the machine that controllers run in."""
+        if name not in self.machines:
+            raise EngineError(
+                f"controllers are to run in the machine {name!r}, and this guest is alone",
+                cause="only rollouts have several machines; a sandbox has its template's own",
+                hint="fork it from the WarmWorld, or use a template without controller.machine",
+            )
+        return self.machines[name]._client
 
     def fork(self, n: int = 1) -> list[Machine]:
         """Fork this microVM as it is now: memory, files, processes, the episode under way.

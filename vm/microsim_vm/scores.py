@@ -7,9 +7,11 @@ over the columns and whose numbers replace the world's of the same names. Anythi
 
 from __future__ import annotations
 
-import importlib.util
+import hashlib
 import math
 import sys
+import threading
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 MOST_METRICS = 256
 LONGEST_NAME = 100
 Scorer = Callable[[Mapping[str, "Column"]], Any]
+_loaded: dict[Path, tuple[tuple[int, int], Scorer]] = {}  # with each file's time of change and size
+_loading = threading.Lock()
 
 
 def checked(metrics: Any, source: str) -> dict[str, float]:
@@ -78,23 +82,34 @@ def total(rewards: Column | None) -> float:
 
 
 def load(path: Path) -> Scorer:
-    """Return the function ``metrics`` of a template's ``score``.
+    """Return the function ``metrics`` of a template's ``score``. The file is run once per process, until it changes.
 
     Raises:
         ScoreError: The file cannot be run, or has no such function.
     """
-    name = f"microsim_score_{path.parent.name}"
-    specification = importlib.util.spec_from_file_location(name, path)
-    if specification is None or specification.loader is None:
+    if path.suffix != ".py":
         raise ScoreError(f"{path} is no Python file", hint="score: names a file that ends with .py")
-    module = importlib.util.module_from_spec(specification)
-    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # the template's folder is an input of its image
-    try:
-        specification.loader.exec_module(module)
-    except Exception as error:
-        raise ScoreError(f"{path}: {type(error).__name__}: {error}") from error
-    finally:
-        sys.dont_write_bytecode = written
+    with _loading:
+        try:
+            status = path.stat()
+            version = (status.st_mtime_ns, status.st_size)
+            known = _loaded.get(path)
+            if known is None or known[0] != version:
+                known = _loaded[path] = (version, _run(path))
+            return known[1]
+        except Exception as error:
+            if isinstance(error, ScoreError):
+                raise
+            raise ScoreError(f"{path}: {type(error).__name__}: {error}") from error
+
+
+def _run(path: Path) -> Scorer:
+    """Run a scorer's file, without leaving bytecode beside it: the template's folder is an input of its image."""
+    module = types.ModuleType(f"microsim_score_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}")
+    module.__file__ = str(path)
+    code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    sys.modules[module.__name__] = module  # where dataclasses look for what an annotation names
+    exec(code, module.__dict__)
     found: Scorer | None = getattr(module, "metrics", None)
     if not callable(found):
         raise ScoreError(f"{path} has no function metrics(trajectory)")

@@ -133,9 +133,11 @@ class WarmWorld:
 
         Raises:
             SeedError: A seed is unusable.
+            LimitsError: ``max_steps`` is no number of steps.
             ControllerError: The controller cannot be read.
             MicrosimError: A fork or the world failed.
         """
+        controllers.check_lengths(max_steps)
         given = controllers.read(Path(controller), controllers.kind_of(controller))
         chosen = [checked(seed) for seed in seeds]
 

@@ -160,7 +160,7 @@ def test_episodes_are_read_or_refused(column: dict[str, Any], changes: dict[str,
 _EPISODE: dict[str, Any] = {
     "steps": 1, "terminated": False, "truncated": True, "limit": "", "total_reward": 0.0, "error": None, "metrics": {},
     "late_steps": 0, "simulated_s": None, "wall_ms": 1.0,
-    "controller": {"exit_code": 0, "events": {}, "left": 0, "refused": {}, "output": [0, 0]},
+    "controller": {"exit_code": 0, "ended": True, "events": {}, "left": 0, "refused": {}, "output": [0, 0]},
 }  # fmt: skip
 
 

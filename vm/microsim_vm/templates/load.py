@@ -86,6 +86,7 @@ def load_template(path: Path, directories: Sequence[Path] | None = None) -> Temp
     others = _others(values.get("machines", {}), merged, directories)
     template = Template(**values, path=path, world_folders=tuple(dict.fromkeys(folders)), others=others)
     _check_network(template, merged)
+    _check_controller(template, merged)
     _check_lists(template, merged)
     files = _check_files(template, merged)
     if template.score is not None and not template.score.is_file():
@@ -140,6 +141,31 @@ def _check_network(template: Template, merged: Mapping) -> None:
             checks.ros_domain(template.env[DOMAIN])
         except Complaint as complaint:
             refuse(env.values[DOMAIN], complaint)
+
+
+def _check_controller(template: Template, merged: Mapping) -> None:
+    """Refuse another machine for controllers that there is not, and what holds in no machine then."""
+    name, node = template.controller.machine, merged.values.get("controller")
+    if name is None or not isinstance(node, Mapping):
+        return
+    if name not in template.others:
+        near = nearest(name, list(template.others))
+        question = f'did you mean "{near}"? ' if near else ""
+        refuse(
+            node.values["machine"],
+            Complaint(
+                f"controllers are to run in a machine {name!r}, and there is none",
+                f"{question}write machines: {{{name}: {{template: ...}}}}, or leave it out: they run beside the world",
+            ),
+        )
+    for key in template.controller.sight:
+        refuse(
+            node.keys[key],
+            Complaint(
+                f"controller.{key} is written, and controllers run in the machine {name!r}",
+                f"write it in that machine's template: {template.others[name].path}",
+            ),
+        )
 
 
 def _chain(path: Path, directories: Sequence[Path]) -> list[_Read]:

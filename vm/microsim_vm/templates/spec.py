@@ -193,6 +193,8 @@ class ControllerLimits(_Part, frozen=True):
         open_files: Files, sockets and pipes open at a time in each of its processes.
         network: "none" gives it a loopback of its own; "guest" the guest's network.
         readable: Files and folders of the guest that it can read besides ``/usr`` and ``/opt/venv``.
+        machine: Which of ``machines`` it runs in; the world's own by default. What it sees is then what that one's
+            template says, and the limits are those of the template that has ``machines``.
     """
 
     wall_time_s: Seconds = 120.0
@@ -210,6 +212,7 @@ class ControllerLimits(_Part, frozen=True):
     open_files: Annotated[int, Meta(ge=16, le=65536, description="a whole number from 16 to 65536")] = 256
     network: ControllerNetwork = "none"
     readable: tuple[GuestPath, ...] = ()
+    machine: MachineName | None = None
 
     @property
     def sight(self) -> dict[str, Any]:
