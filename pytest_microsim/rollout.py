@@ -125,9 +125,9 @@ class Rollout:
         first, words = controllers.split(controller)
         path, kind = self._find(first), controllers.kind_of(controller)
         given = controllers.read(path, kind, words)
-        chosen = controllers.limited(self.machine.limits, {**self._limits, **(limits or {})})
         most = self._max_steps if max_steps is None else max_steps
         controllers.check_lengths(most, timeout_seconds)
+        chosen = controllers.limited(self.machine.limits, {**self._limits, **(limits or {})})
         episode_seed = self._next_seed(seed)
         self.controllers.append(given.digest(chosen, most, timeout_seconds))
         try:

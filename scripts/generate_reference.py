@@ -49,8 +49,8 @@ INI_TYPES = {"string": "text", "bool": "true or false"}
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
 # What the plugin's users meet, in the order in which they meet it.
 USER_CLASSES = (rollout.Rollout, user_episode.Episode, episode.Column)
-VM_CLASSES = (world.WarmWorld, machine.Machine, guest.Guest, outputs.ExecResult, outputs.PartialOutput, terminal.Terminal,
-              filesystem.Filesystem, filesystem.Stat, filesystem.Entry, transfers.Transfer,
+VM_CLASSES = (world.WarmWorld, machine.Machine, guest.Guest, outputs.ExecResult, outputs.PartialOutput,
+              terminal.Terminal, filesystem.Filesystem, filesystem.Stat, filesystem.Entry, transfers.Transfer,
               episode.EpisodeRecord, island.Island, refusals.Refusals)  # fmt: skip
 SANDBOX_CLASSES = (sandbox.Sandbox, facts.Facts, sandbox.ForkResult, saved.SavedSnapshot, volumes.Volume, store.Mount,
                    vm_options.Options)  # fmt: skip

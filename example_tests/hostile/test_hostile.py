@@ -98,7 +98,7 @@ OUTCOMES = {
     "terabyte.py": Outcome(ControllerError, "sent no answer"),
     "text_bomb.py": Outcome(ControllerError, "bytes of header, 262144 are allowed"),
     "threads.py": Outcome(attempts=("process limit",)),
-    "trace.py": Outcome(refused=("ptrace", "process_vm_readv")),
+    "trace.py": Outcome(refused=("ptrace", "process_vm_readv", "seccomp", "prctl")),
     "write_a_score.py": Outcome(like="push.py", stdout=".*1000000000.*\n"),
     "wrong_shape.py": Outcome(WorldError, "float"),  # a world without an action space has to look for itself
 }

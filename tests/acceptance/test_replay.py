@@ -26,7 +26,15 @@ def test_it(rollout):
 
 def test_alone(rollout):
     rollout.run("controllers/broken.py")
+
+def test_lost(rollout):
+    rollout.run(["controllers/push", "0"], max_steps=3)
+    rollout.run(["controllers/push", "7"], max_steps=3)
 """
+PUSH = """#!/bin/sh
+while read -r line; do echo "{\\"action\\": $1}"; done
+"""
+ORDER = ["test_it[s", "test_alon", "test_lost"]
 NOISE = """
 import random
 
@@ -43,6 +51,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = pytester.mkdir("controllers")
     (folder / "noise.py").write_text(NOISE)
     (folder / "broken.py").write_text("def act(observation):\n    return 1 / 0\n")
+    (folder / "push").write_text(PUSH)
     return pytester.path
 
 
@@ -56,8 +65,8 @@ def last_line(result: pytest.RunResult) -> str:
 
 def test_a_failure_is_replayed_alone_and_compared(suite: Path, run: Run) -> None:
     result = run()
-    result.assert_outcomes(passed=3, failed=2)
-    group, alone = sorted(commands(result), key=lambda words: "test_alone" in words[0])
+    result.assert_outcomes(passed=3, failed=3)
+    group, alone, lost = sorted(commands(result), key=lambda words: ORDER.index(words[0].split("::")[1][:9]))
     assert group[0] == "test_it.py::test_it[seed-0002]"
     assert group[1:3] == ["--microsim-engine", re.findall(r": (qemu|gvisor) [0-9]", result.stdout.str())[0]]
     assert group[-2] == "--microsim-replay"
@@ -69,14 +78,28 @@ def test_a_failure_is_replayed_alone_and_compared(suite: Path, run: Run) -> None
     assert "bit by bit the episodes of that rollout" in last_line(result)
     # The id alone names the rollout: nothing else of what is collected is run.
     result = run(*alone[1:])
-    result.assert_outcomes(failed=1, deselected=4)
+    result.assert_outcomes(failed=1, deselected=5)
     assert "ZeroDivisionError" in result.stdout.str()
     assert "bit by bit the episodes of that rollout" in last_line(result)
 
     (suite / "controllers" / "noise.py").write_text(NOISE.replace("-1", "0"))
     result = run(*group)
     result.assert_outcomes(failed=1)
-    assert re.search(r"replay: other episodes than .*; not the same as then: the controller$", last_line(result))
+    assert re.search(
+        r"replay: other episodes than .*; not the same as then: the controller, or what it was run with$",
+        last_line(result),
+    )
+
+    # An episode that the world's error left no record of is one, and counts.
+    result = run(*lost)
+    result.assert_outcomes(failed=1)
+    assert "WorldError" in result.stdout.str()
+    assert "bit by bit the episodes of that rollout" in last_line(result)
+    (suite / "test_it.py").write_text(SUITE.replace('"7"', '"1"'))
+    result = run(*lost)
+    result.assert_outcomes(passed=1)
+    assert "other episodes than" in last_line(result)
+    assert "or what it was run with" in last_line(result)
 
     result = run(*group[1:], "-k", "seed-0001")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -92,6 +92,14 @@ def test_what_came_last_is_told_with_every_request_from_then_on(sent: bytes, whe
     guest.other.close()
 
 
+def test_a_guest_that_ran_out_of_memory_in_an_episode_is_not_told_to_grow_alone() -> None:
+    outgrown = endings.told(OUTGROWN, Engine(1000))
+    assert "controller.memory_mib" in endings.hinted(outgrown, "world.episode")
+    assert outgrown.hint in endings.hinted(outgrown, "world.episode")
+    assert endings.hinted(outgrown, "exec") == outgrown.hint
+    assert endings.hinted(endings.AGENT, "world.episode") == endings.AGENT.hint
+
+
 def test_what_was_closed_from_here_is_no_crash() -> None:
     guest = Guest(1000)
     client = AgentClient(guest)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from microsim_vm.errors import ControllerError, EngineError
+from microsim_vm.errors import ControllerError, EngineError, LimitsError
 from microsim_vm.islands.island import Island
 from microsim_vm.islands.policy import Network, pool_of
 from microsim_vm.machine import Machine
@@ -88,6 +88,15 @@ def test_no_seed_is_spent_on_a_controller_that_is_refused(tmp_path: Path) -> Non
         rollout.run("missing.py")
     assert rollout.episode_seeds == ()
     assert rollout.fingerprint() is None
+
+
+@pytest.mark.parametrize("given", [{"max_steps": 2.5}, {"timeout_seconds": float("inf")}])
+def test_no_seed_is_spent_on_an_episode_of_an_impossible_length(tmp_path: Path, given: dict[str, Any]) -> None:
+    (tmp_path / "c.py").write_text("def act(observation):\n    return 0\n")
+    rollout = without_a_vm(tmp_path)
+    with pytest.raises(LimitsError):
+        rollout.run("c.py", **given)
+    assert (rollout.episode_seeds, rollout.controllers, rollout.traces()) == ((), [], [])
 
 
 def test_what_is_published_is_said_with_its_place_on_the_host() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import array
 import math
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,40 @@ def test_the_score_follows_from_the_trajectory(tmp_path: Path) -> None:
     record = from_answer(result, blobs, seed=3, score=scorer)
     assert (record.steps, record.total_reward, record.metrics) == (2, 1.5, {"miss": 0.25, "sum": 3.0})
     assert list(tmp_path.iterdir()) == [scorer], "it wrote bytecode into the template"
+
+
+SCORER = """
+from __future__ import annotations
+from dataclasses import dataclass
+import pathlib, time
+time.sleep(0.05)
+with pathlib.Path(__file__).with_name("runs").open("a") as file:
+    file.write("x")
+
+@dataclass
+class Score:
+    first: float
+
+def metrics(trajectory):
+    return vars(Score(1.0))
+"""
+
+
+def test_a_scorer_is_run_once_whatever_threads_ask_for_it_and_again_once_it_is_another(tmp_path: Path) -> None:
+    scorer = tmp_path / "score.py"
+    scorer.write_text(SCORER)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: scores.scored(scorer, {}), range(8))) == [{"first": 1.0}] * 8
+    assert not sys.dont_write_bytecode
+    assert {path.name for path in tmp_path.iterdir()} == {"score.py", "runs"}
+    assert (tmp_path / "runs").read_text() == "x"
+    scorer.write_text(SCORER.replace("first", "other"))
+    assert scores.scored(scorer, {}) == {"other": 1.0}
+    another = tmp_path / "a" / tmp_path.name / "score.py"  # whose folder has the same name
+    another.parent.mkdir(parents=True)
+    another.write_text(SCORER.replace("1.0", "2.0"))
+    assert scores.scored(another, {}) == {"first": 2.0}
+    assert scores.scored(scorer, {}) == {"other": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ attempt("chroot", lambda: os.chroot("."))
 for name, *words in (("ptrace", 101, 16, 1), ("unshare", 272, 0x10000000), ("clone", 56, 0x10000011, 0, 0, 0, 0),
                      ("clone3", 435, 0, 0), ("mount", 165, 0, 0, 0, 0, 0), ("bpf", 321, 0, 0, 0), ("setns", 308, 0, 0),
                      ("io_uring", 425, 1, 0), ("userfaultfd", 323, 0), ("keyctl", 250, 0, 0), ("kexec", 246, 0, 0, 0),
-                     ("peek", 310, 1, 0, 0, 0, 0, 0)):
+                     ("peek", 310, 1, 0, 0, 0, 0, 0), ("seccomp", 317, 1, 0, 0), ("prctl", 157, 22, 2, 0)):
     attempt(name, lambda: call(*words))
 for family in (1, 2, 10, 16, 17, 38, 40):
     attempt("family %d" % family, lambda: socket.socket(family, 5 if family == 38 else 2).close())
@@ -107,7 +107,21 @@ def test_what_it_sees_and_what_it_is_refused(machine: Machine, engine: str) -> N
     lines = dict(line.rsplit(" ", 1) if line.startswith(("write", "first's", "family")) else line.split(" ", 1)
                  for line in record.controller_stdout.decode().splitlines())  # fmt: skip
     refused = dict.fromkeys(
-        ("ptrace", "unshare", "clone", "mount", "bpf", "setns", "io_uring", "userfaultfd", "keyctl", "kexec", "peek"),
+        (
+            "ptrace",
+            "unshare",
+            "clone",
+            "mount",
+            "bpf",
+            "setns",
+            "io_uring",
+            "userfaultfd",
+            "keyctl",
+            "kexec",
+            "peek",
+            "seccomp",
+            "prctl",
+        ),
         "Operation not permitted",
     )
     closed = ("/etc/passwd", "/controller/x", "/x", "/usr/lib/python3.11/os.py", "/opt/venv/pyvenv.cfg", "/bin/sh")
@@ -181,6 +195,18 @@ THREADS = (
     "        while True: threading.Thread(target=time.sleep, args=(60,)).start()\n"
     "    except RuntimeError:\n        time.sleep(0.5)\n        raise\n"
 )
+SOCKETS = """
+    import socket
+    held = []
+    while True:
+        held += socket.socketpair()
+        for end in held[-2:]:
+            end.setblocking(False)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 30)
+            try:
+                while True: end.send(bytes(65536))
+            except BlockingIOError: pass
+"""
 FILES = "    held = []\n    while True: held.append(open('/dev/null'))\n"
 
 
@@ -193,6 +219,7 @@ FILES = "    held = []\n    while True: held.append(open('/dev/null'))\n"
         (SPIN, {"cpu_s": 0.5}, "processor time (controller.cpu_s)"),
         (MANY_SPIN, {"cpu_s": 1.0}, "processor time (controller.cpu_s)"),
         (THREADS, {}, "process limit (controller.processes)"),
+        (SOCKETS, {"memory_mib": 32, "open_files": 4096}, "memory limit (controller.memory_mib)"),
     ],
 )
 def test_a_limit_that_ends_it_is_named(machine: Machine, act: str, limits: dict[str, object], named: str) -> None:
@@ -202,6 +229,24 @@ def test_a_limit_that_ends_it_is_named(machine: Machine, act: str, limits: dict[
     assert type(record.error) is ControllerLimitError, repr(record)
     assert named in record.error.cause
     assert any(named in line for line in record.attempts)
+    assert_unharmed(machine)
+
+
+def test_limits_that_were_not_met_are_not_named(machine: Machine) -> None:
+    record = run(machine, GOOD, processes=1)
+    assert (record.error, record.attempts) == (None, ())
+    full = """
+import threading, time
+for _ in range(31):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+def act(observation):
+    time.sleep(0.2)
+    return 1 / 0
+"""
+    record = run(machine, full, processes=32)
+    assert type(record.error) is ControllerError, record.error
+    assert "ZeroDivisionError" in record.error.what
+    assert record.attempts == ()
     assert_unharmed(machine)
 
 

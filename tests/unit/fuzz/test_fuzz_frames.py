@@ -169,16 +169,18 @@ class _Guest:
 
     def __init__(self, data: bytes) -> None:
         self.channel, other = socket.socketpair()
+        self._lives = True
 
         def act() -> None:
             with other:
                 request = wire.SocketLink(other).receive().header["id"]
                 other.sendall(data.replace(b"REQUEST", str(request).encode()))
+                self._lives = False
 
         threading.Thread(target=act, daemon=True).start()
 
     def alive(self) -> bool:
-        return True
+        return self._lives
 
     def console(self) -> str:
         return ""
