@@ -31,6 +31,9 @@ FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[1]
 TEMPLATES = FOLDER / "host_templates"
 
+ENDING_S = 2.0
+"""How long a process may take to end that the kernel has killed."""
+
 Warmed = Callable[[str], WarmWorld]
 """What the fixture ``warmed`` is: from a world's name to the warm world."""
 
@@ -178,7 +181,10 @@ class Place:
             bundles = [folder.name for folder in path.glob(f"{runtime.GVISOR}*") if _owner_of(folder) == pid]
         folders = [f"{kind}/{each.name}" for kind in ("staging", "sandboxes")
                    for each in self.cache.folder(kind).iterdir() if each.name not in hibernated]  # fmt: skip
-        processes = [*guests_of(self.cache.root), *keepers_of(self.cache.root), *orphans()]
+        deadline = time.monotonic() + ENDING_S  # the kernel has killed them, and takes their memory away first
+        while (guests := guests_of(self.cache.root)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        processes = [*guests, *keepers_of(self.cache.root), *orphans()]
         mounts = [line for line in Path("/proc/mounts").read_text().splitlines()
                   if str(self.cache.root) in line or runtime.GVISOR in line]  # fmt: skip
         # Others' groups end while these are listed, which is no error to os.walk.
@@ -206,7 +212,7 @@ def _is_runsc(words: list[str], root: Path) -> bool:
     return False
 
 
-def orphans(within_s: float = 2.0) -> list[int]:
+def orphans(within_s: float = ENDING_S) -> list[int]:
     """Return processes of gVisor's guests whose owner is gone, and that do not end by themselves within a moment."""
     deadline = time.monotonic() + within_s
     while (found := _running(_is_orphan)) and time.monotonic() < deadline:
