@@ -60,7 +60,11 @@ def test_every_part_follows_from_one_thing_alone() -> None:
         ({}, True, f"bit by bit the episodes of that rollout ({ENDED.episodes})"),
         ({"snapshot": "00000000"}, True, "; not the same as then: the world's snapshot"),
         ({"episodes": "00000000"}, False, "something that the seed does not govern: --microsim-repeat 2"),
-        ({"episodes": "00000000", "controllers": "00000000"}, False, "; not the same as then: the controller, or what it was run with"),
+        (
+            {"episodes": "00000000", "controllers": "00000000"},
+            False,
+            "; not the same as then: the controller, or what it was run with",
+        ),
         ({"episodes": NOTHING, "wall_clock": None}, False, "not the same as then: where the wall clock starts"),
     ],
 )

@@ -86,9 +86,12 @@ def metrics(trajectory):
 """
 
 
-def test_a_scorer_is_run_once_whatever_threads_ask_for_it_and_again_once_it_is_another(tmp_path: Path) -> None:
+def test_a_scorer_is_run_once_whatever_threads_ask_for_it_and_again_once_it_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scorer = tmp_path / "score.py"
     scorer.write_text(SCORER)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda _: scores.scored(scorer, {}), range(8))) == [{"first": 1.0}] * 8
     assert not sys.dont_write_bytecode

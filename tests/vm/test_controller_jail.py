@@ -207,6 +207,12 @@ SOCKETS = """
                 while True: end.send(bytes(65536))
             except BlockingIOError: pass
 """
+NAMELESS = """
+    import os
+    for _ in range(64):
+        end = os.memfd_create("x")
+        for _ in range(4): os.write(end, bytes(1 << 20))
+"""
 FILES = "    held = []\n    while True: held.append(open('/dev/null'))\n"
 
 
@@ -219,6 +225,7 @@ FILES = "    held = []\n    while True: held.append(open('/dev/null'))\n"
         (SPIN, {"cpu_s": 0.5}, "processor time (controller.cpu_s)"),
         (MANY_SPIN, {"cpu_s": 1.0}, "processor time (controller.cpu_s)"),
         (THREADS, {}, "process limit (controller.processes)"),
+        (NAMELESS, {"memory_mib": 32}, "memory limit (controller.memory_mib)"),
         (SOCKETS, {"memory_mib": 32, "open_files": 4096}, "memory limit (controller.memory_mib)"),
     ],
 )
@@ -277,7 +284,7 @@ def test_endless_output_is_told_and_not_kept(machine: Machine) -> None:
     ],
 )  # fmt: skip
 def test_actions_that_no_world_takes(machine: Machine, action: str, message: str) -> None:
-    record = run(machine, f"def act(observation):\n    return {action}\n")
+    record = run(machine, f"def act(observation):\n    return {action}\n", memory_mib=128)
     assert type(record.error) is ControllerError
     assert message in record.error.what
     assert record.steps == 0

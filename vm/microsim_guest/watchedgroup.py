@@ -15,6 +15,7 @@ MANY = 16  # processes
 CLOSER_LOOK_S = 0.001  # between two looks at the number of processes, where there are many
 AWAKE_S = 2.0  # how long a new group is looked at before anything is in it
 KERNEL_LOOKS = 5  # every so many looks, for the kernel's own memory: counting it stops the kernel for a millisecond
+GARBAGE_BYTES = 128 << 20  # what the kernel may have for itself and not need: large messages leave it 70 MiB, or so
 
 
 class Use(NamedTuple):
@@ -37,8 +38,9 @@ class WatchedGroup(ControlGroup):
     Its memory is looked at fifty times a second. As a kernel that is out of memory would, it then kills the largest
     processes, until the rest fits. What two of them share counts for both, so the guest as a whole must have grown by
     as much too. Files in memory belong to no process: what the guest has more of them than before counts as well. So
-    does, ten times a second, what the kernel has more for itself, where it is more than garbage can be. Where the
-    guest as a whole has used up its memory, the largest of all groups with limits are killed.
+    does, ten times a second, what the kernel has more for itself, where that is more than garbage can be. Neither
+    counts for a group with others inside, which come one after the other. Where the guest as a whole has used up its
+    memory, the largest of all groups with limits are killed.
 
     A fork that fails leaves no trace. So the kernel lets a group have a few processes more than its limit, until it is
     seen with one too many; from then on it keeps the limit.
@@ -47,6 +49,7 @@ class WatchedGroup(ControlGroup):
     def __init__(self, name: str, **limits: int) -> None:
         self._memory_max = 0
         self._before = Use(0, 0, 0)
+        self._serves_many = False
         self._pids_max = 0
         self._pids_lock = threading.Lock()
         self._hits = {OOM_KILL: 0, PIDS_MAX: 0}
@@ -65,7 +68,8 @@ class WatchedGroup(ControlGroup):
             _watch.add(self)
 
     def delegate(self) -> None:
-        """Do nothing: every group has its own limits."""
+        """Let groups inside this one have limits of their own, as every group has; it outlives them."""
+        self._serves_many = True
 
     def kill(self) -> None:
         """Kill every member with SIGKILL; none can start another one any more."""
@@ -119,24 +123,19 @@ class WatchedGroup(ControlGroup):
         before = self._before = self._before._replace(kernel=min(self._before.kernel, use.kernel))
         if not (members and self._memory_max):
             return bool(members)
-        if use.kernel - before.kernel > self._memory_max + before.kernel:  # garbage is no more than what is in use
-            self._before = before._replace(kernel=use.kernel)  # what they leave is garbage for a while
-            self._kill_all(members)
+        # What a command has left, or a controller, the next command finds; it may be there to remove it.
+        shared = 0 if self._serves_many else max(0, use.shared - before.shared)
+        if use.kernel - before.kernel > self._memory_max + GARBAGE_BYTES and not self._serves_many:
+            self.killed_for_memory()
+            self.kill()
         # Processes are asked for their sizes, which takes long where they are many, only where it may matter.
         elif use.total - before.total > self._memory_max:
-            shared = max(0, use.shared - before.shared)
             if len(members) > MANY:
                 self._kill_newest(members, shared)
             else:
                 sizes = [(_resident(pid), path, pid) for path, pid in members]
                 _watch.kill_largest(sizes, sum(size for size, _, _ in sizes) + shared - self._memory_max)
         return True
-
-    def _kill_all(self, members: List[Tuple[str, int]]) -> None:
-        for path, pid in members:
-            _watch.kill(path, pid)
-        if self._pids_max:  # else it is of all commands, of those to come too
-            self.kill()
 
     def _kill_newest(self, members: List[Tuple[str, int]], total: int) -> None:
         """Kill all but the oldest that fit: a fork bomb grows while its processes are asked for their sizes.

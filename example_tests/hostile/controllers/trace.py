@@ -1,4 +1,4 @@
-"""Attaches to other processes as a debugger does, and reads their memory, after an attempt to keep that from being told.
+"""Attaches to other processes as a debugger does, and reads their memory, and tries to keep that from being told.
 
 A filter of its own that refuses a system call would do so before the one that notes it.
 """
