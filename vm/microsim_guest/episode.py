@@ -117,7 +117,9 @@ def run(
                 rows.append("action", action)
             except (recorder.ShapeChanged, TypeError, ValueError, OverflowError, RecursionError) as error:
                 raise ControllerFailed("the controller's action cannot be used: {}".format(error)) from None
-            last = copy.deepcopy(action) if limits["late"] == "hold" else action  # a world may change what it is given
+            last = (
+                copy.deepcopy(action) if limits.get("late") == "hold" else action
+            )  # a world may change what it is given
             observation, reward, terminated, truncated, info = world.step(action)
             rows.append("reward", float(reward))
             rows.append("observation", observation)

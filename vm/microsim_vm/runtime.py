@@ -76,6 +76,8 @@ class IslandRecord(msgspec.Struct, frozen=True):
         machine: What this guest is called there.
         address: Its address.
         published: Ports of the host's loopback, by the guest's.
+        namespace: The island's network namespace, a descriptor of its owner's; -1 where nobody may look into it.
+        user: Likewise, of the user namespace that it belongs to; None for the host's.
     """
 
     subnet: str
@@ -84,6 +86,8 @@ class IslandRecord(msgspec.Struct, frozen=True):
     machine: str
     address: str
     published: dict[int, int] = {}
+    namespace: int = -1
+    user: int | None = None
 
 
 @contextlib.contextmanager

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
-import os
-from pathlib import Path
+import subprocess
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from microsim_vm.cli.common import command
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from microsim_vm.runtime import GuestRecord, IslandRecord
 
 HEADER = ("SUBNET", "POLICY", "MACHINE", "ADDRESS", "SENT", "RECEIVED", "PUBLISHED", "INTERFACE", "OWNER", "LABEL")
+LOOK_S = 10.0  # to look into one island
 
 
 class Traffic(NamedTuple):
@@ -86,7 +87,7 @@ def islands() -> list[dict[str, Any]]:
 
 
 def traffic(text: str, interface: str) -> Traffic | None:
-    """Find a guest's bytes in what ``/proc/<pid>/net/dev`` of its engine says; None where it has no such link.
+    """Find a guest's bytes in what ``/proc/net/dev`` says in its island; None where there is no such link.
 
     Args:
         text: The file.
@@ -109,17 +110,17 @@ def traffic(text: str, interface: str) -> Traffic | None:
 
 
 def _described(record: GuestRecord, island: IslandRecord) -> dict[str, Any]:
+    from microsim_vm.islands import plug
     from microsim_vm.islands.relays import LOOPBACK
 
     seen = None
-    if record.vmm is not None and record.vmm.alive():
-        engine = Path(f"/proc/{record.vmm.pid}")
-        try:
-            # In our own namespace it has no link of its guest's, and what is counted there is the host's.
-            if os.readlink(engine / "ns/net") != os.readlink("/proc/self/ns/net"):
-                seen = traffic((engine / "net/dev").read_text(), island.interface)
-        except OSError:  # it has ended since
-            seen = None
+    if record.vmm is not None and record.vmm.alive() and island.namespace >= 0:
+        inside = plug.entering(record.owner.pid, island.namespace, island.user)
+        with contextlib.suppress(OSError, subprocess.SubprocessError):  # it may have ended since, or be another user's
+            told = subprocess.run(
+                [*inside, "cat", "/proc/self/net/dev"], capture_output=True, check=True, timeout=LOOK_S
+            )
+            seen = traffic(told.stdout.decode("ascii", "replace"), island.interface)
     return {
         "machine": island.machine,
         "address": island.address,

@@ -197,7 +197,7 @@ class Berth(NamedTuple):
         published = island.published if self.plug is next(iter(island.plugs.values())) else {}
         return IslandRecord(
             str(island.subnet.network), island.network.policy, self.plug.interface, self.plug.machine,
-            str(self.plug.address.ip), published,
+            str(self.plug.address.ip), published, self.plug.namespace, self.plug.user,
         )  # fmt: skip
 
 

@@ -67,6 +67,17 @@ class Plug:
 
         Our own descriptors are named, so that the program inherits none of them.
         """
-        ours = f"/proc/{os.getpid()}/fd"
-        owner = [] if self.user is None else [f"--user={ours}/{self.user}", "--preserve-credentials"]
-        return [tools.need("nsenter"), *owner, f"--net={ours}/{self.namespace}", "--"]
+        return entering(os.getpid(), self.namespace, self.user)
+
+
+def entering(owner: int, namespace: int, user: int | None) -> list[str]:
+    """Return the words that start a program inside a namespace that a process holds.
+
+    Args:
+        owner: The process.
+        namespace: Its descriptor of the namespace.
+        user: Its descriptor of the user namespace that this belongs to; None for the host's.
+    """
+    held = f"/proc/{owner}/fd"
+    belongs = [] if user is None else [f"--user={held}/{user}", "--preserve-credentials"]
+    return [tools.need("nsenter"), *belongs, f"--net={held}/{namespace}", "--"]
