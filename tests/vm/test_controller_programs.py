@@ -89,7 +89,7 @@ SAY = "#!/usr/bin/python3\nimport os, sys, time\ninput()\ndef say(data):\n    os
         ("say(b'{\"action\": \"left\"}\\n')", "no action", ""),
         ("say(b'{\"action\": [[1, 2], [3]]}\\n')", "cannot be used", ""),
         ("say(b'{\"action\": 1')", "its line has no end: b'{\"action\": 1'", ""),
-        ("while True: say(b'x' * 65536)", "longer than 1048576 bytes", ""),
+        ("while True: say(b'x' * 65536)", "longer than 262144 bytes", ""),
         ("sys.exit(7)", "process ended while acting", "it exited with 7"),
         ("os.kill(os.getpid(), 11)", "process ended while acting", "it was killed by signal 11"),
         ("say(b'{\"action\": 1}\\n{\"action\": 1}\\n'); time.sleep(60)", "answered before it was asked, at step 1", ""),

@@ -38,6 +38,7 @@ class Running:
         while readiness:
             code = self._process.poll()
             if code is not None:
+                self.output.finish()  # what it wrote last may still be under way
                 raise NotReady("process {!r} ended with {} before it was ready; its output:\n{}".format(
                     self.name, code, self._tail()))  # fmt: skip
             remaining = deadline - time.monotonic()

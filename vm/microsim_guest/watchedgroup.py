@@ -13,6 +13,7 @@ from microsim_guest.controlgroup import KILL_S, OOM_KILL, PIDS_MAX, ROOT, Contro
 LOOK_S = 0.02  # between two looks at all groups
 MANY = 16  # processes
 CLOSER_LOOK_S = 0.001  # between two looks at the number of processes, where there are many
+EMPTY_LOOKS = 20
 AWAKE_S = 2.0  # how long a new group is looked at before anything is in it
 KERNEL_LOOKS = 5  # every so many looks, for the kernel's own memory: counting it stops the kernel for a millisecond
 GARBAGE_BYTES = 128 << 20  # what the kernel may have for itself and not need: large messages leave it 70 MiB, or so
@@ -78,13 +79,22 @@ class WatchedGroup(ControlGroup):
             self._pids_max = 0
             self._write("pids.max", "0")
         deadline = time.monotonic() + KILL_S
+        empty = 0
         while time.monotonic() < deadline:
             members = [pid for _, pid in self._members()]
-            if not members:
+            # A process that is being forked is counted, and not listed yet; one that is ended may be counted for long.
+            empty = 0 if members else empty + 1
+            if empty > EMPTY_LOOKS or (empty > 1 and not self._counted()):
                 return
             for pid in members:
                 _kill(pid)
             time.sleep(0.002)
+
+    def _counted(self) -> int:
+        try:
+            return int(self._read("pids.current"))
+        except OSError:  # it has been removed
+            return 0
 
     def events(self) -> Dict[str, int]:
         """Return how often it was killed over its memory, and whether it was seen with a process too many."""
