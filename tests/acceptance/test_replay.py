@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pexpect
@@ -131,15 +132,16 @@ def test_a_replay_has_the_clock_of_then_and_the_world_of_then(suite: Path, run: 
     assert "and was 00000000 then" in result.stdout.str()
 
 
-def spawned(suite: Path, *arguments: str) -> pexpect.spawn:
-    return pexpect.spawn(
-        sys.executable,
-        ["-m", "pytest", *arguments],
-        cwd=str(suite),
-        timeout=120,
-        encoding="utf-8",
-        dimensions=(40, 160),
-    )
+@contextlib.contextmanager
+def spawned(suite: Path, *arguments: str) -> Iterator[pexpect.spawn]:
+    """Run pytest on a terminal of its own, to its end."""
+    words = ["-m", "pytest", *arguments]
+    child = pexpect.spawn(sys.executable, words, cwd=str(suite), timeout=120, encoding="utf-8", dimensions=(40, 160))
+    try:
+        yield child
+        child.expect(pexpect.EOF)
+    finally:
+        child.close(force=True)
 
 
 def test_shell_and_debugger_find_the_guest_as_the_test_left_it(
@@ -149,8 +151,7 @@ def test_shell_and_debugger_find_the_guest_as_the_test_left_it(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--microsim-shell needs a terminal*"])
 
-    child = spawned(suite, "--microsim-shell", "test_it.py::test_it")
-    try:
+    with spawned(suite, "--microsim-shell", "test_it.py::test_it") as child:
         child.expect("two is bad")
         child.expect("a shell in the guest of seed 2")
         child.expect_exact("# ")
@@ -158,27 +159,19 @@ def test_shell_and_debugger_find_the_guest_as_the_test_left_it(
         child.expect("seed 2 was here")
         child.expect("going on")
         child.expect("1 failed, 3 passed")
-        child.expect(pexpect.EOF)
-    finally:
-        child.close(force=True)
 
     # A replay that passes is opened, too: it is what somebody wanted to see.
     (words,) = commands(run("test_it.py::test_it[seed-0002]"))
     (suite / "test_it.py").write_text(SUITE.replace("!= 2", "!= 3"))
-    child = spawned(suite, "--microsim-shell", *words)
-    try:
+    with spawned(suite, "--microsim-shell", *words) as child:
         child.expect("a shell in the guest of seed 2")
         child.expect_exact("# ")
         child.sendline("exit")
         child.expect("bit by bit the episodes")
         child.expect("1 passed")
-        child.expect(pexpect.EOF)
-    finally:
-        child.close(force=True)
 
     (suite / "test_it.py").write_text(SUITE)
-    child = spawned(suite, "--pdb", "-n0", *words)
-    try:
+    with spawned(suite, "--pdb", "-n0", *words) as child:
         child.expect_exact("(Pdb) ")
         child.sendline("print('READ', rollout.filesystem.read('/workspace/mark'))")
         child.expect_exact("READ b'seed 2 was here")
@@ -190,6 +183,3 @@ def test_shell_and_debugger_find_the_guest_as_the_test_left_it(
         child.expect_exact("(Pdb) ")
         child.sendline("quit")
         child.expect("1 failed")
-        child.expect(pexpect.EOF)
-    finally:
-        child.close(force=True)

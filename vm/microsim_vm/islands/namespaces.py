@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import errno
 import ipaddress
 import json
 import os
 import socket
-import subprocess
 import sys
 import threading
 import time
 from typing import Any, NamedTuple
 
-from microsim_vm import shield, spawn
+from microsim_vm import shield
+from microsim_vm.companion import Companion
 from microsim_vm.errors import NetworkError
 from microsim_vm.islands.plug import Plug
 
-TIMEOUT_S = 30.0
 ROUTES_S = 2.0
 MAX_ANSWER = 1 << 20
 MAX_DESCRIPTORS = 253  # as many as the kernel passes at a time
@@ -51,7 +49,7 @@ class Made(NamedTuple):
             os.close(descriptor)
 
 
-class Maker:
+class Maker(Companion):
     """The child of this process that makes namespaces.
 
     Args:
@@ -65,14 +63,9 @@ class Maker:
     """
 
     def __init__(self, user: int | None = None) -> None:
-        self.owner = os.getpid()
-        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._link.settimeout(TIMEOUT_S)
         # The child has no environment, and is to find the packages where we have found them.
         code = f"import sys; sys.path[:] = {sys.path!r}; from microsim_vm.islands import maker; maker.main()"
-        with theirs:
-            self._process = spawn.child([sys.executable, "-c", code], stdin=theirs.fileno())
-        self._turn = threading.Lock()
+        super().__init__([sys.executable, "-c", code])
         self.user = user
         try:
             entered = self.ask("begin", () if user is None else (user,)).descriptors
@@ -98,19 +91,6 @@ class Maker:
                 raise self._lost(error) from error
             return self._receive()
 
-    def alive(self) -> bool:
-        """Tell whether it is this process's own, and runs."""
-        return self.owner == os.getpid() and self._process.poll() is None
-
-    def leave(self) -> None:
-        """End it; what it has made stays, and so does the user namespace, which that belongs to."""
-        self._link.close()
-        if self.owner == os.getpid():
-            self._process.kill()
-            self._process.communicate()
-        elif self._process.stderr is not None:
-            self._process.stderr.close()
-
     def _receive(self) -> Made:
         try:
             data, made, _, _ = socket.recv_fds(self._link, MAX_ANSWER, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
@@ -128,14 +108,9 @@ class Maker:
         return Made(answer["ok"], made)
 
     def _lost(self, error: OSError | None) -> NetworkError:
-        said = b""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.kill()
-            _, said = self._process.communicate(timeout=5)
         return NetworkError(
-            "the process that makes islands has ended", cause=str(error or ""),
-            details=said.decode("utf-8", "replace")[-2000:],
-        )  # fmt: skip
+            "the process that makes islands has ended", cause=str(error or ""), details=self._last_words()
+        )
 
 
 def maker() -> Maker:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from microsim_vm import runtime, shield, spawn
+from microsim_vm import runtime, shield
+from microsim_vm.companion import Companion
 from microsim_vm.errors import EngineError
 from microsim_vm.jail import cgroups
 from microsim_vm.jail.cgroups import Limits
@@ -140,7 +141,7 @@ class Child:
         self._group.remove()
 
 
-class Warden:
+class Warden(Companion):
     """The child of this process that starts jailed ones. See :mod:`microsim_vm.jail.warden`.
 
     Raises:
@@ -148,19 +149,10 @@ class Warden:
     """
 
     def __init__(self) -> None:
-        self.owner = os.getpid()
-        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._link.settimeout(TIMEOUT_S)
         # It needs nothing but the standard library and its own module, and starts fast without the rest.
         code = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); " \
                "from microsim_vm.jail import warden; warden.main()"  # fmt: skip
-        with theirs:
-            self._process = spawn.child([sys.executable, "-I", "-S", "-c", code], stdin=theirs.fileno())
-        self._turn = threading.Lock()
-
-    def alive(self) -> bool:
-        """Tell whether it is this process's own, and runs."""
-        return self.owner == os.getpid() and self._process.poll() is None
+        super().__init__([sys.executable, "-I", "-S", "-c", code])
 
     def ask(self, op: str, descriptors: Sequence[int] = (), **request: Any) -> Any:
         """Have something done.
@@ -185,21 +177,7 @@ class Warden:
         return answer["ok"]
 
     def _lost(self, why: str) -> EngineError:
-        said = b""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.kill()
-            _, said = self._process.communicate(timeout=5)
-        return EngineError("the process that starts engines has ended", cause=why,
-                           details=said.decode("utf-8", "replace")[-2000:])  # fmt: skip
-
-    def leave(self) -> None:
-        """End it; what it has started goes on."""
-        self._link.close()
-        if self.owner == os.getpid():
-            self._process.kill()
-            self._process.communicate()
-        elif self._process.stderr is not None:
-            self._process.stderr.close()
+        return EngineError("the process that starts engines has ended", cause=why, details=self._last_words())
 
 
 _lock = threading.Lock()
