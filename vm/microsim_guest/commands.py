@@ -30,8 +30,9 @@ def run(
 ) -> Dict[str, Any]:
     """Run ``argv`` in a control group of its own and stream its output through ``emit(stream, data)``.
 
-    The command ends when its main process does: what it left in the background runs on, and what that prints is
-    dropped. At the deadline everything it started is killed, also what has detached itself into other sessions.
+    The command ends when its main process does: what it left in the background runs on (a fork bomb excepted), and what
+    that prints is dropped. At the deadline everything it started is killed, also what has detached itself into
+    other sessions.
 
     Args:
         token: The command's unique name, for :func:`microsim_guest.jobs.cancel`.

@@ -2,7 +2,7 @@
 
 import os
 import time
-from typing import Dict, Optional
+from typing import Dict, List
 
 from microsim_guest import kernel
 
@@ -63,9 +63,12 @@ class ControlGroup:
         """Tell whether anything in it still runs."""
         return "populated 1" in self._read("cgroup.events")
 
-    def notice(self) -> Optional[int]:
-        """Open what polls as ``POLLPRI`` when the last of it ends; None where the kernel has no such thing."""
-        return os.open(os.path.join(self.path, "cgroup.events"), os.O_RDONLY | os.O_CLOEXEC)
+    def notices(self) -> List[int]:
+        """Open what polls as ``POLLPRI`` when the last of it ends, and when a limit is hit; none where it cannot be."""
+        return [
+            os.open(os.path.join(self.path, name), os.O_RDONLY | os.O_CLOEXEC)
+            for name in ("cgroup.events", "pids.events")
+        ]
 
     def remove(self) -> bool:
         """Remove it, and tell whether that could be done: nothing may be in it any more."""

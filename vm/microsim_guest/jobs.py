@@ -1,7 +1,8 @@
 """Jobs: what the host starts in the guest, each in a control group of its own.
 
 A job is killed as a whole, by its group, however its processes have detached themselves. What still runs when
-its main process has ended by itself is left alone, and only looked after until it is gone.
+its main process has ended by itself is left alone, and only looked after until it is gone: unless it ran into the
+limit of processes, for what a fork bomb leaves behind would take the guest's time for good.
 """
 
 import collections
@@ -114,25 +115,31 @@ class Job:
         """
         with _lock:
             del _running[self._token]
+        self._end_bomb()
         if pipes or not self._group.remove():
             threading.Thread(target=self._look_after, args=(pipes,), daemon=True).start()
 
+    def _end_bomb(self) -> None:
+        if self._group.events()[controlgroup.PIDS_MAX]:
+            self._group.kill()
+
     def _look_after(self, pipes: List[int]) -> None:
-        notice = self._group.notice()
+        notices = self._group.notices()
         poll = select.poll()
-        if notice is not None:
+        for notice in notices:
             poll.register(notice, select.POLLPRI)
         for fd in pipes:
             poll.register(fd, select.POLLIN)
         waiting = set(pipes)
         while self._group.populated() or waiting:
-            for fd, _ in poll.poll(None if notice is not None else LOOK_MS):
+            for fd, _ in poll.poll(None if notices else LOOK_MS):
                 if fd in waiting and not _read_some(fd):
                     poll.unregister(fd)
                     waiting.remove(fd)
                     os.close(fd)
+            self._end_bomb()
             time.sleep(PAUSE_S)
-        if notice is not None:
+        for notice in notices:
             os.close(notice)
         while not self._group.remove():  # the last of its processes is still being taken down
             time.sleep(0.01)

@@ -109,9 +109,9 @@ class WatchedGroup(ControlGroup):
         """Tell whether anything in it still runs."""
         return bool(self._read("cgroup.procs").strip())
 
-    def notice(self) -> Optional[int]:
-        """Return None: there is no such thing here."""
-        return None
+    def notices(self) -> List[int]:
+        """Return none: there is no such thing here."""
+        return []
 
     def remove(self) -> bool:
         """Remove it, and tell whether that could be done."""

@@ -48,8 +48,8 @@ class Guest:
     ) -> ExecResult:
         """Run a command in the guest, as root, in ``/workspace``.
 
-        It ends when its main process does. What it has left in the background runs on, without a time limit; what
-        that prints is dropped.
+        It ends when its main process does. What it has left in the background runs on, without a time limit, unless
+        it runs into the limit of processes, when all of it is killed; what that prints is dropped.
 
         Args:
             command: A line for ``/bin/sh -c``, or a list of words.
