@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
         completion,
         copying,
         doctor,
+        further,
         images,
         net,
         sandboxes,
@@ -49,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     commands_of = top.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for group in (
         doctor, scaffolding, images, sandboxes, commands, copying, snapshots, volumes, net, archives, upkeep,
-        completion,
+        completion, further,
     ):  # fmt: skip
         group.add(commands_of)
     return top
