@@ -81,6 +81,16 @@ def other_parameters(item: pytest.Item) -> tuple[str, str]:
     return before.removesuffix("-"), after.removeprefix("-")
 
 
+def group_key(item: pytest.Item) -> str:
+    """Return what a test has in common with those that differ from it by the seed alone, and with no other."""
+    if param_of(item) is None:
+        return plain_id(item)
+    before, after = other_parameters(item)
+    function = getattr(item, "originalname", None) or item.name
+    chain = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
+    return "\0".join([item.location[0], *chain, function, before, after])
+
+
 def plain_id(item: pytest.Item) -> str:
     """Return a test's node id as it is in every run: with ``--dist loadgroup``, xdist adds a group's name to it."""
     assert item.parent is not None

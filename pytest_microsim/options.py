@@ -16,6 +16,7 @@ from microsim_vm.errors import NetworkError, SeedError
 
 from .replay import ReplayId
 from .seeds import parse_seeds
+from .shard import Shard
 
 if TYPE_CHECKING:
     from microsim_vm.options import Options
@@ -60,6 +61,12 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="N",
         help="run each seed N times (2 to 10), each time in a fork of its own, and fail where one gives another "
         "episode than the first, bit by bit; @pytest.mark.microsim(repeat=...) wins over this",
+    )
+    group.addoption(
+        "--microsim-shard",
+        type=Shard.parse,
+        metavar="K/N",
+        help="run the K-th of N parts of the suite, for jobs side by side; the seeds of one test stay together",
     )
     group.addoption("--microsim-engine", choices=ENGINES, help="the program that runs the guests (default: auto)")
     group.addoption(
@@ -154,6 +161,7 @@ class Settings:
         variance, min_effective_seeds, strict: What the marker ``microsim`` says of these where it says nothing.
         replay: The one rollout to run, or None for all.
         shell: Whether a shell is opened in rollouts that failed.
+        shard: The part of the suite to run, or None for all of it.
         replay_flags: The flags of the command line that a replay of one rollout needs too.
     """
 
@@ -175,6 +183,7 @@ class Settings:
     strict: bool
     replay: ReplayId | None
     shell: bool
+    shard: Shard | None
     replay_flags: tuple[str, ...]
 
     def vm_options(self, session_id: str) -> Options:
@@ -239,6 +248,7 @@ def read_settings(config: pytest.Config) -> Settings:
         strict=strict,
         replay=ReplayId.parse(option.microsim_replay) if option.microsim_replay else None,
         shell=option.microsim_shell,
+        shard=option.microsim_shard,
         replay_flags=_replay_flags(option),
     )
 

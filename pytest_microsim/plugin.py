@@ -17,6 +17,7 @@ from .report.payload import ATTRIBUTE, attach_properties, payload_of
 from .report.sections import add_section
 from .report.terminal import write_summary
 from .report.verdicts import Verdicts
+from .sharding import note_empty_shard, pass_empty_shard, select_shard
 from .state import REPEATS, RUN, Run
 from .stopping import Stopping
 
@@ -47,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Tell a worker of pytest-xdist where the runs of one seed find each other."""
     node.workerinput[REPEATS] = node.config.stash[RUN].repeats.address
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear what a worker of pytest-xdist has to say in the end."""
+    note_empty_shard(node)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -91,8 +98,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the one test that is to be replayed, if any is."""
+    """Leave the one test that is to be replayed, or the part of the suite that is to be run, if any is."""
     select(config, items)
+    select_shard(config, items)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -123,6 +131,12 @@ def pytest_runtest_makereport(
             offer_shell(item, report)
     captures.ended(item, report)
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let an empty part of a suite pass."""
+    pass_empty_shard(session)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
