@@ -19,3 +19,7 @@ class ReplayError(MicrosimError):
 
 class RecordError(MicrosimError):
     """A value that cannot be recorded: not a number, or not a finite one."""
+
+
+class TrajectoryError(MicrosimError):
+    """A file of trajectories cannot be read, or a trajectory cannot be written as one."""
