@@ -87,6 +87,10 @@ class ControllerLink:
         self._deadline = time.monotonic() + self._limit
         self._checked(self._waited(self._dialogue.greet, "loading", self._deadline))
 
+    def grant(self, seconds: float) -> None:
+        """Give the controller the time that something else has spent."""
+        self._deadline += seconds
+
     def act(self, observation: Any, step: int) -> Tuple[Any, bool]:
         """Send one observation and wait for the action.
 

@@ -4,7 +4,8 @@ import copy
 import math
 from typing import Any, Dict, Optional, Tuple
 
-from microsim_guest import codec, recorder, wire
+from microsim_guest import codec, recorder, resetting, wire
+from microsim_guest.camera import Camera
 from microsim_guest.controllerlink import ControllerFailed, ControllerLate, ControllerLink
 
 
@@ -71,7 +72,7 @@ class NoTime(wire.KnownError):
 
 
 def run(
-    world: Any, seed: Optional[int], limits: Dict[str, Any], link: ControllerLink
+    world: Any, seed: Optional[int], limits: Dict[str, Any], link: ControllerLink, camera: Optional[Camera] = None
 ) -> Tuple[Dict[str, Any], recorder.Recorder]:
     """Run one episode in the world.
 
@@ -80,8 +81,9 @@ def run(
         seed: What ``reset`` is given; None replays whatever state the generators are in.
         limits: ``max_steps``, after which the episode is truncated; ``max_time_s``, likewise of simulated time, or
             None; ``late``, what is done where the controller misses a step's deadline: "fail", or take the action
-            before ("hold") or no action ("zero").
+            before ("hold") or no action ("zero"); ``options`` for ``reset``, where there are any.
         link: The controller.
+        camera: What takes pictures of it, where any are wanted.
 
     Returns:
         Flags, metrics, which limit was met, and the recorded columns.
@@ -94,7 +96,7 @@ def run(
     result: Dict[str, Any] = {
         "terminated": False, "truncated": False, "limit": "", "late_steps": 0, "error": None,
     }  # fmt: skip
-    observation, info = world.reset(seed=seed)
+    observation, info = resetting.reset(world, seed, limits.get("options"))
     space = getattr(world, "action_space", None)
     state = getattr(world, "state", None)
     began, most = time_of(world, info), limits.get("max_time_s")
@@ -103,6 +105,8 @@ def run(
     rows.append("observation", observation)
     if callable(state):
         rows.append("state", state())
+    if camera is not None:
+        camera.look(0)
     last: Any = None
     try:
         link.wait_loaded()
@@ -126,6 +130,8 @@ def run(
             if callable(state):
                 rows.append("state", state())
             rows.check_size()
+            if camera is not None:
+                link.grant(camera.look(step + 1))
             if terminated or truncated:
                 result["terminated"], result["truncated"] = bool(terminated), bool(truncated)
                 break
@@ -136,6 +142,8 @@ def run(
             result["truncated"], result["limit"] = True, "steps"
     except ControllerFailed as error:
         result["error"] = wire.error_header(error, error.traceback_text)
+    if camera is not None:
+        camera.look(rows.columns["reward"].rows if "reward" in rows.columns else 0, last=True)
     ended = time_of(world, info)
     result["simulated_s"] = None if began is None or ended is None else ended - began
     result["metrics"] = metrics_of(world, info)

@@ -8,7 +8,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from microsim_guest import codec, config, controllerlink, episode, processes, randomness, wire
+from microsim_guest import camera, codec, config, controllerlink, episode, processes, randomness, wire
 
 Answer = Tuple[Dict[str, Any], List[bytes]]
 
@@ -142,15 +142,20 @@ class WorldHost:
         world = self._need_world()
         host = self._elsewhere if args.get("relay") else self._controllers
         link = controllerlink.ControllerLink(host, args, blobs[0], seed)
+        film = args.get("film")
+        pictures = None if film is None else camera.Camera(world, film["every"], film["most"])
         try:
-            result, rows = episode.run(world, seed, args, link)
+            result, rows = episode.run(world, seed, args, link, pictures)
         finally:
             exit_info, output = link.finish()
         columns, data = rows.describe()
         packed_metrics: List[bytes] = []
         result["metrics"] = codec.pack(result["metrics"], packed_metrics)
+        taken: List[bytes] = []
+        if pictures is not None:
+            result["film"], taken = pictures.describe()
         result.update(columns=columns, controller=exit_info, wall_ms=(time.monotonic() - started) * 1000.0)
-        return result, [*output, *data, *packed_metrics]
+        return result, [*output, *data, *packed_metrics, *taken]
 
     def logs(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
         """Return the kept output of the world's processes."""
