@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .gates.fingerprints import fingerprint_of_columns
 
@@ -18,6 +18,7 @@ class Episode:
 
     Attributes:
         seed: The seed the world was reset with.
+        options: What its ``reset`` was given beside the seed; empty where nothing was.
         steps: Steps taken.
         terminated: The world ended the episode (it reached its goal, or failed).
         truncated: A limit ended it (``max_steps``, or one of the world's own).
@@ -40,6 +41,7 @@ class Episode:
 
     def __init__(self, record: EpisodeRecord) -> None:
         self.seed: int = record.seed
+        self.options: Mapping[str, Any] = MappingProxyType(record.options)
         self.steps: int = record.steps
         self.terminated: bool = record.terminated
         self.truncated: bool = record.truncated

@@ -51,8 +51,8 @@ class Rollout:
         episodes: Episodes run so far by ``run``, also those that failed.
         recorded: The numbers given to ``record``, by name.
         children: What ``fork`` has made.
-        controllers: A digest of each controller that ``run`` was given, with its arguments, limits, ``max_steps`` and
-            ``timeout_seconds``; hex, in order.
+        controllers: A digest of each controller that ``run`` was given, with its arguments, limits, ``max_steps``,
+            ``timeout_seconds`` and ``options``; hex, in order.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class Rollout:
         timeout_seconds: float | None = None,
         seed: int | None = None,
         limits: Mapping[str, object] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> Episode:
         """Reset the world, and let a controller drive it to the end of the episode.
 
@@ -107,6 +108,8 @@ class Rollout:
             seed: Seed of this episode alone, in place of the rollout's.
             limits: What the controller may use, in place of what the marker and the template say, by the template's
                 names: ``{"memory_mib": 64, "step_deadline_s": 0.1, "late": "hold"}``.
+            options: What the world's ``reset`` is given as ``options`` beside the seed: values that JSON can hold, by
+                name. Left out, or empty, ``reset`` is not given the argument.
 
         Raises:
             ControllerError: If the controller cannot be found or loaded, raises, or returns no usable action.
@@ -115,12 +118,13 @@ class Rollout:
             ControllerLimitError: If it ends at a limit of memory, processes, processor time or files.
             ControllerMachineError: If the machine that it ran in, apart from the world's, was lost.
             InvalidEpisodeError: If the episode's score is no finite number.
-            WorldError: If the world raises.
+            WorldError: If the world raises, or takes no options.
             ScoreError: If the template's ``score`` cannot be run.
             LimitsError: If ``limits`` are none, or ``max_steps`` or ``timeout_seconds`` is out of range.
+            OptionsError: If ``options`` are none.
             SeedError: If the seed is none.
         """
-        from microsim_vm import controllers
+        from microsim_vm import controllers, reset_options
 
         first, words = controllers.split(controller)
         path, kind = self._find(first), controllers.kind_of(controller)
@@ -128,8 +132,9 @@ class Rollout:
         most = self._max_steps if max_steps is None else max_steps
         controllers.check_lengths(most, timeout_seconds)
         chosen = controllers.limited(self.machine.limits, {**self._limits, **(limits or {})})
+        world_options = reset_options.checked(options)
         episode_seed = self._next_seed(seed)
-        self.controllers.append(given.digest(chosen, most, timeout_seconds))
+        self.controllers.append(given.digest(chosen, most, timeout_seconds, world_options))
         try:
             record = self.machine.run_episode(
                 given.data,
@@ -140,6 +145,7 @@ class Rollout:
                 max_steps=most,
                 timeout_seconds=timeout_seconds,
                 limits=chosen,
+                options=world_options,
             )
         except MicrosimError as error:
             self._ran.append(_lost(episode_seed, error))
@@ -152,22 +158,27 @@ class Rollout:
         return episode
 
     @_raises_at_the_call
-    def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, seed: int | None = None, *, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode to be driven by hand.
 
         Args:
             seed: Seed of this episode alone, in place of the rollout's.
+            options: As for ``run``.
 
         Returns:
             The observation and the info dict, as the world's ``reset`` returns them.
 
         Raises:
-            WorldError: If the world raises.
+            OptionsError: If ``options`` are none.
+            WorldError: If the world raises, or takes no options.
         """
+        from microsim_vm import reset_options
+
+        world_options = reset_options.checked(options)
         chosen = self._next_seed(seed)
         self._by_hand.append(Fingerprint())
         try:
-            observation, info = self.machine.reset(chosen)
+            observation, info = self.machine.reset(chosen, options=world_options)
         except MicrosimError as error:
             self._by_hand[-1].add(_lost(chosen, error))
             self._lost_by_hand += 1

@@ -36,6 +36,7 @@ class KnownError(Exception):
     """An error of ours, whose kind the host knows. A world's own exceptions may have a ``kind`` too."""
 
     kind = "guest"
+    hint = ""
 
 
 class Frame(NamedTuple):
@@ -284,6 +285,7 @@ def error_header(error: BaseException, traceback_text: str = "") -> Dict[str, An
         message = "<its message cannot be shown>"
     return {
         "kind": error.kind if isinstance(error, KnownError) else type(error).__name__,
+        "hint": error.hint if isinstance(error, KnownError) else "",
         "message": message[:4000],
         "traceback": traceback_text[-16000:],
     }

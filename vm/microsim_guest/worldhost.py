@@ -8,7 +8,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from microsim_guest import camera, codec, config, controllerlink, episode, processes, randomness, wire
+from microsim_guest import camera, codec, config, controllerlink, episode, processes, randomness, resetting, wire
 
 Answer = Tuple[Dict[str, Any], List[bytes]]
 
@@ -119,7 +119,7 @@ class WorldHost:
     def reset(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
         """Reset the world for driving by hand."""
         seed = self._begin(args["seed"])
-        return packed(list(self._need_world().reset(seed=seed)))
+        return packed(list(resetting.reset(self._need_world(), seed, args.get("options"))))
 
     def step(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
         """Take one step with the host's action."""

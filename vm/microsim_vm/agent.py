@@ -254,7 +254,8 @@ class AgentClient:
         if not isinstance(error, dict):
             raise AgentError(f"{op}: the guest's answer is malformed")
         kind = _KINDS.get(str(error.get("kind")), AgentError)
-        raise kind(f"{op}: {error.get('message')}", details=str(error.get("traceback", "")))
+        hint, details = str(error.get("hint", "")), str(error.get("traceback", ""))
+        raise kind(f"{op}: {error.get('message')}", hint=hint, details=details)
 
     def _send(self, op: str, data: bytes, deadline: float) -> None:
         if not self._send_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):

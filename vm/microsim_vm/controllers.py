@@ -8,10 +8,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 import msgspec
 
+from microsim_vm import reset_options
 from microsim_vm.errors import ControllerError, LimitsError
 from microsim_vm.templates.spec import ControllerLimits
 
@@ -37,9 +39,17 @@ class Controller:
     kind: Kind = "python"
     words: tuple[str, ...] = ()
 
-    def digest(self, limits: ControllerLimits, max_steps: int, timeout_seconds: float | None) -> str:
+    def digest(
+        self,
+        limits: ControllerLimits,
+        max_steps: int,
+        timeout_seconds: float | None,
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
         """Return a digest, in hex, of this and of what else an episode of it is given, but for the seed."""
-        given = [self.data, self.kind, self.words, limits, max_steps, timeout_seconds]
+        given: list[Any] = [self.data, self.kind, self.words, limits, max_steps, timeout_seconds]
+        if options:
+            given.append(reset_options.text_of(options))
         return hashlib.sha256(msgspec.msgpack.encode(given)).hexdigest()
 
 

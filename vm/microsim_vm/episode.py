@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
@@ -142,6 +143,7 @@ class EpisodeRecord:
         late_steps: Steps whose deadline the controller missed.
         simulated_s: Seconds of the world's own time; None where it tells none.
         attempts: What the controller tried, or did, that no controller should, one line each.
+        options: What ``reset`` was given beside the seed.
     """
 
     seed: int
@@ -159,9 +161,13 @@ class EpisodeRecord:
     late_steps: int = 0
     simulated_s: float | None = None
     attempts: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
 
 
-def from_answer(result: dict[str, Any], blobs: tuple[bytes, ...], *, seed: int, score: Path | None) -> EpisodeRecord:
+def from_answer(
+    result: dict[str, Any], blobs: tuple[bytes, ...], *, seed: int, score: Path | None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> EpisodeRecord:  # fmt: skip
     """Build a record from the world host's answer, of which the columns are believed and the rest is checked.
 
     Args:
@@ -169,6 +175,7 @@ def from_answer(result: dict[str, Any], blobs: tuple[bytes, ...], *, seed: int, 
         blobs: Its attachments.
         seed: The episode's.
         score: The template's scorer, where it has one.
+        options: What ``reset`` was given.
 
     Raises:
         ScoreError: It cannot be run.
@@ -206,6 +213,7 @@ def from_answer(result: dict[str, Any], blobs: tuple[bytes, ...], *, seed: int, 
         controller_stdout=stdout,
         controller_stderr=stderr,
         attempts=_attempts(end, (len(stdout), len(stderr))),
+        options=dict(options),
         error=error,
     )
 

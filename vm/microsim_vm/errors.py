@@ -214,6 +214,10 @@ class LimitsError(MicrosimError, ValueError):
     """Limits for a controller that are none: an unknown name, or a value out of range."""
 
 
+class OptionsError(MicrosimError, ValueError):
+    """Options for a world's ``reset`` that JSON cannot hold."""
+
+
 class InvalidEpisodeError(MicrosimError):
     """The episode ended, and its score is none: a metric or reward that is no finite number."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from microsim_guest import codec, middleware
 
-from microsim_vm import answers, apart, controllers, episode
+from microsim_vm import answers, apart, controllers, episode, reset_options
 from microsim_vm.agent import AgentClient
 from microsim_vm.engines.base import Vm
 from microsim_vm.episode import EpisodeRecord
@@ -28,6 +28,7 @@ from microsim_vm.wallclock import WallClock
 
 GRACE_S = 60.0  # how much longer the host waits than the guest's own limits
 WORLD_TIMEOUT_S = 300.0  # one reset or step of a world
+MOST_SPANS = 1000
 
 
 class Machine(Guest):
@@ -37,6 +38,8 @@ class Machine(Guest):
         id: Unique name; also the guest's host name.
         seed: The seed it adopted.
         timings: Milliseconds spent in "fork", "exec" and "episode", and the fork's phases as "fork.<phase>".
+        spans: When each "exec" and "episode" began, in seconds since 1970, and how many seconds it took; the first
+            1000 of them.
         probes: 64 bits (16 hex digits) of a copy of each declared generator, right after reseeding.
         findings: Generators that the snapshot carried over unreseeded.
         drawn: The first bytes that its kernel gave it, hex.
@@ -64,6 +67,7 @@ class Machine(Guest):
         self.id = name or f"microsim-{uuid.uuid4().hex[:12]}"
         self.seed = seed
         self.timings: dict[str, float] = {}
+        self.spans: list[tuple[str, float, float]] = []
         self.probes: dict[str, str] = {}
         self.findings: list[str] = []
         self.drawn = ""
@@ -120,13 +124,19 @@ class Machine(Guest):
         """The engine's process on the host."""
         return self._vm.pid
 
-    def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, seed: int | None = None, *, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the world with a seed (its own where none is given); return observation and info.
 
+        Args:
+            seed: The episode's.
+            options: What the world's ``reset`` is given as ``options``, where there are any.
+
         Raises:
-            WorldError: The world raised.
+            OptionsError: The options are none.
+            WorldError: The world raised, or takes no options.
         """
-        answer = self._value("world.reset", {"seed": self.seed if seed is None else checked(seed)})
+        args = {"seed": self.seed if seed is None else checked(seed), "options": reset_options.checked(options)}
+        answer = self._value("world.reset", args)
         with answers.read("world.reset"):
             observation, info = answer
         return observation, info
@@ -156,7 +166,7 @@ class Machine(Guest):
     def run_episode(
         self, source: bytes, *, filename: str, seed: int | None = None, max_steps: int = 1000,
         timeout_seconds: float | None = None, kind: controllers.Kind = "python", words: Sequence[str] = (),
-        limits: ControllerLimits | None = None,
+        limits: ControllerLimits | None = None, options: Mapping[str, Any] | None = None,
     ) -> EpisodeRecord:  # fmt: skip
         """Run a controller from reset to the end of an episode.
 
@@ -169,6 +179,7 @@ class Machine(Guest):
             kind: Whether the file is Python source with ``act``, or a program.
             words: A program's arguments.
             limits: What the controller may use; what its template says by default.
+            options: What the world's ``reset`` is given as ``options``, where there are any.
 
         Returns:
             The record; a controller that failed, or whose machine did, or why the episode is invalid, is in its
@@ -176,11 +187,13 @@ class Machine(Guest):
 
         Raises:
             LimitsError: ``max_steps`` or ``timeout_seconds`` is out of range.
-            WorldError: The world raised.
+            OptionsError: The options are none.
+            WorldError: The world raised, or takes no options.
             ScoreError: The template's ``score`` cannot be run.
             AgentError: The guest died or hangs.
         """
         controllers.check_lengths(max_steps, timeout_seconds)
+        given = reset_options.checked(options)
         chosen = self.seed if seed is None else checked(seed)
         most = self._limits if limits is None else limits
         timeout_s = most.wall_time_s if timeout_seconds is None else timeout_seconds
@@ -189,6 +202,7 @@ class Machine(Guest):
             "kind": kind, "filename": filename, "words": list(words), "seed": chosen, "max_steps": max_steps,
             "timeout_s": timeout_s, "step_deadline_s": most.step_deadline_s, "late": most.late,
             "max_time_s": most.simulated_time_s, "limits": {name: getattr(most, name) for name in names},
+            "options": given,
         }  # fmt: skip
         within_s, lost = timeout_s + WORLD_TIMEOUT_S, None
         with self._timed("episode"):
@@ -198,7 +212,7 @@ class Machine(Guest):
                 place, name = self._place(self._limits.machine), self._limits.machine
                 result, blobs, lost = apart.Episode(self._client, place, name, source, args, within_s).run()
         with answers.read("world.episode"):
-            record = episode.from_answer(result, blobs, seed=chosen, score=self._score)
+            record = episode.from_answer(result, blobs, seed=chosen, options=given, score=self._score)
         if lost is None or isinstance(record.error, ControllerTimeoutError | ControllerLateError):
             return record
         return dataclasses.replace(record, error=lost)
@@ -281,11 +295,14 @@ class Machine(Guest):
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:
-        started = time.monotonic()
+        began, started = time.time(), time.monotonic()
         try:
             yield
         finally:
-            self.timings[name] = self.timings.get(name, 0.0) + (time.monotonic() - started) * 1000.0
+            took = time.monotonic() - started
+            self.timings[name] = self.timings.get(name, 0.0) + took * 1000.0
+            if len(self.spans) < MOST_SPANS:
+                self.spans.append((name, began, took))
 
 
 def checked(seed: object) -> int:
