@@ -1,4 +1,7 @@
-"""From YAML nodes to values of the schema in ``spec.py``, with file and line in each complaint."""
+"""From YAML nodes to values of a schema made of structs, with file and line in each complaint.
+
+``spec.py`` has the schema of templates; other files of ours are read by theirs in the same way.
+"""
 
 from __future__ import annotations
 
@@ -80,8 +83,9 @@ def _value(node: Node, kind: inspect.Type, where: str) -> Any:
     if isinstance(kind, inspect.VarTupleType):
         if not isinstance(node, Sequence):
             refuse(node, Complaint(f"{where} must be {meaning or 'a list'}, not {_name(node)}", "write [a, b]"))
-        if len(node.items) < (kind.min_length or 0):
-            refuse(node, Complaint(f"{where} is empty, and must be {meaning}"))
+        if not (kind.min_length or 0) <= len(node.items) <= (kind.max_length or len(node.items)):
+            what = f"has {len(node.items)} entries" if node.items else "is empty"
+            refuse(node, Complaint(f"{where} {what}, and must be {meaning}"))
         return tuple(_value(item, kind.item_type, f"{where}[{index}]") for index, item in enumerate(node.items))
     if isinstance(kind, inspect.AnyType):
         return _free(node, where)
@@ -90,6 +94,8 @@ def _value(node: Node, kind: inspect.Type, where: str) -> Any:
         refuse(node, Complaint(f"{where} must be {expected}, not {_name(node)}"))
     if isinstance(kind, inspect.IntType | inspect.FloatType):
         return _bounded(node, _number(node, kind, where, meaning), kind, where, meaning)
+    if isinstance(kind, inspect.BoolType):
+        return _truth(node, where)
     return _checked(node, kind, where, meaning, check)
 
 
@@ -102,10 +108,16 @@ def _struct(node: Mapping, struct: type[msgspec.Struct], where: str) -> msgspec.
 
 
 def _branch(node: Node, union: inspect.UnionType) -> inspect.Type:
-    """Choose between a value and a list; ``None`` in a union only says that the key may be absent."""
+    """Choose between a list, a number and another value; ``None`` in a union only says that the key may be absent."""
     kinds = [kind for kind in union.types if not isinstance(kind, inspect.NoneType)]
-    lists = [kind for kind in kinds if isinstance(_bare(kind), inspect.VarTupleType)]
-    return (lists or kinds)[0] if isinstance(node, Sequence) else kinds[0]
+    wanted: type | None = None
+    if isinstance(node, Sequence):
+        wanted = inspect.VarTupleType
+    elif isinstance(node, Scalar) and node.plain and _INTEGER.fullmatch(node.text):
+        wanted = inspect.IntType
+    fitting = [kind for kind in kinds if wanted is not None and isinstance(_bare(kind), wanted)]
+    others = [kind for kind in kinds if not isinstance(_bare(kind), inspect.VarTupleType | inspect.IntType)]
+    return (fitting or others or kinds)[0]
 
 
 def _bare(kind: inspect.Type) -> inspect.Type:
@@ -162,6 +174,13 @@ def _text(node: Scalar, kind: inspect.Type, where: str, meaning: str = "") -> No
     assert isinstance(kind, inspect.StrType)
     if len(node.text) < (kind.min_length or 0) or not re.search(kind.pattern or "", node.text):
         refuse(node, Complaint(f"{where} is {node.quoted}, and must be {meaning}"))
+
+
+def _truth(node: Scalar, where: str) -> bool:
+    if not node.plain or node.text not in ("true", "false"):
+        hint = "write true or false, in small letters and without quotes"
+        refuse(node, Complaint(f"{where} must be true or false, not {_name(node)}", hint))
+    return node.text == "true"
 
 
 def _number(node: Scalar, kind: inspect.Type, where: str, meaning: str) -> int | float:

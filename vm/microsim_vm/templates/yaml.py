@@ -133,7 +133,7 @@ def _text(path: Path) -> str:
         raise TemplateError(f"{path}:1: cannot be read: {error.strerror}") from None
     if len(data) > MAX_BYTES:
         raise TemplateError(
-            f"{path}:1: larger than {MAX_BYTES >> 20} MiB", hint="name large files under files, as paths"
+            f"{path}:1: larger than {MAX_BYTES >> 20} MiB", hint="name large files by their paths"
         )
     try:
         return data.decode("utf-8-sig")
@@ -205,14 +205,14 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    self._refuse(event, "a second document", "keep one template per file: remove the line ---")
+                    self._refuse(event, "a second document", "keep one document per file: remove the line ---")
                 if event.version or event.tags:
                     self._refuse(event, "a directive", "remove the line that starts with %")
             if isinstance(event, yaml.AliasEvent):
                 self._refuse(
                     event,
                     f"alias *{event.anchor}",
-                    "aliases are not supported: write the value out, use extends, or quote the text",
+                    "aliases are not supported: write the value out, or quote the text",
                 )
             if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
                 self._refuse(event, f"anchor &{event.anchor}", "anchors are not supported: remove it")
