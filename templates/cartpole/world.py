@@ -3,6 +3,8 @@
 import math
 import random
 
+import drawing
+
 GRAVITY = 9.8
 CART_KG, POLE_KG, HALF_POLE_M = 1.0, 0.1, 0.5
 FORCE_N = 10.0
@@ -91,6 +93,11 @@ class CartPole:
             "max_angle": self._max_angle,
             "fallen": float(self._fallen()),
         }
+
+    def render(self):
+        """Return a picture, (160, 320, 3) of uint8."""
+        x, _, angle, _ = self._state
+        return drawing.picture(x, angle, 2 * HALF_POLE_M, TRACK_M, FALLEN_RAD)
 
     def generators(self):
         """Return the world's own source of randomness."""

@@ -63,11 +63,12 @@ class Camera:
         except TypeError:
             raise TypeError("render() returned a {}, not (height, width, 3) of uint8".format(
                 type(picture).__name__)) from None  # fmt: skip
-        if view.format != "B" or view.ndim != 3 or view.shape[2] != 3:
+        shape = view.shape or ()
+        if view.format != "B" or len(shape) != 3 or shape[2] != 3:
             raise TypeError("render() returned {} of type {!r}, not (height, width, 3) of uint8".format(
-                list(view.shape or ()), view.format))  # fmt: skip
-        size = (int(view.shape[0]), int(view.shape[1]))
-        if not (0 < min(size) and max(size) <= MAX_SIDE and size[0] * size[1] <= MAX_PIXELS):
+                list(shape), view.format))  # fmt: skip
+        size = (shape[0], shape[1])
+        if not (min(size) > 0 and max(size) <= MAX_SIDE and size[0] * size[1] <= MAX_PIXELS):
             raise ValueError("a picture of {1} x {0} pixels is empty, or too large".format(*size))
         if self._size not in (None, size):
             raise ValueError("a picture has {1} x {0} pixels, and those before it had others".format(*size))

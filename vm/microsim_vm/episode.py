@@ -22,6 +22,7 @@ from microsim_vm.errors import (
     InvalidEpisodeError,
     MicrosimError,
 )
+from microsim_vm.film import Film
 
 LIMITS = {
     "pids.max": "it was at its process limit (controller.processes)",
@@ -144,6 +145,7 @@ class EpisodeRecord:
         simulated_s: Seconds of the world's own time; None where it tells none.
         attempts: What the controller tried, or did, that no controller should, one line each.
         options: What ``reset`` was given beside the seed.
+        film: The pictures that were asked for; None where none were.
     """
 
     seed: int
@@ -162,6 +164,7 @@ class EpisodeRecord:
     simulated_s: float | None = None
     attempts: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
+    film: Film | None = None
 
 
 def from_answer(

@@ -210,6 +210,10 @@ class ControllerMachineError(ControllerError):
     """The machine that the controller ran in, apart from the world's, died, hangs, or breaks its protocol."""
 
 
+class VideoError(MicrosimError):
+    """There are no pictures of an episode, or they cannot be written; the cause says why."""
+
+
 class LimitsError(MicrosimError, ValueError):
     """Limits for a controller that are none: an unknown name, or a value out of range."""
 

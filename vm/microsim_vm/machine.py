@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
-from microsim_guest import codec, middleware
+from microsim_guest import camera, codec, middleware
 
-from microsim_vm import answers, apart, controllers, episode, reset_options
+from microsim_vm import answers, apart, controllers, episode, film, reset_options
 from microsim_vm.agent import AgentClient
 from microsim_vm.engines.base import Vm
 from microsim_vm.episode import EpisodeRecord
@@ -167,6 +167,7 @@ class Machine(Guest):
         self, source: bytes, *, filename: str, seed: int | None = None, max_steps: int = 1000,
         timeout_seconds: float | None = None, kind: controllers.Kind = "python", words: Sequence[str] = (),
         limits: ControllerLimits | None = None, options: Mapping[str, Any] | None = None,
+        shots: film.Shots | None = None,
     ) -> EpisodeRecord:  # fmt: skip
         """Run a controller from reset to the end of an episode.
 
@@ -180,6 +181,7 @@ class Machine(Guest):
             words: A program's arguments.
             limits: What the controller may use; what its template says by default.
             options: What the world's ``reset`` is given as ``options``, where there are any.
+            shots: Which pictures of it are taken, where any are wanted; they are the record's ``film``.
 
         Returns:
             The record; a controller that failed, or whose machine did, or why the episode is invalid, is in its
@@ -205,6 +207,9 @@ class Machine(Guest):
             "options": given,
         }  # fmt: skip
         within_s, lost = timeout_s + WORLD_TIMEOUT_S, None
+        if shots is not None:
+            args["film"] = {"every": shots.every, "most": shots.most}
+            within_s += camera.MAX_S
         with self._timed("episode"):
             if self._limits.machine is None:
                 result, blobs = self._client.call("world.episode", args, [source], timeout_s=within_s)
@@ -212,7 +217,11 @@ class Machine(Guest):
                 place, name = self._place(self._limits.machine), self._limits.machine
                 result, blobs, lost = apart.Episode(self._client, place, name, source, args, within_s).run()
         with answers.read("world.episode"):
+            taken = None
+            if shots is not None:
+                taken, blobs = film.from_answer(result, blobs, shots)
             record = episode.from_answer(result, blobs, seed=chosen, options=given, score=self._score)
+        record = dataclasses.replace(record, film=taken)
         if lost is None or isinstance(record.error, ControllerTimeoutError | ControllerLateError):
             return record
         return dataclasses.replace(record, error=lost)
