@@ -49,7 +49,8 @@ class Warehouse(gymnasium.Env):
         max_steps: Truncate an episode after this many steps.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own interface)
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012 (Gymnasium's own interface)
+    render_mode = "rgb_array"
 
     def __init__(self, voxel: float, variants: int, scene_seed: int, max_steps: int):
         self.model = layout.build(voxel=voxel, variants=variants, scene_seed=scene_seed)
@@ -58,6 +59,7 @@ class Warehouse(gymnasium.Env):
         self._wheels = [self.model.geom(name).id for name in ("left", "right")]
         self._state = np.zeros(mujoco.mj_stateSize(self.model, _STATE))
         self._max_steps = max_steps
+        self._pictures: Any = None
         self.action_space = gymnasium.spaces.Box(
             np.array([-0.4, -_MAX_TURN]), np.array([_MAX_SPEED, _MAX_TURN]), dtype=np.float64
         )
@@ -149,6 +151,14 @@ class Warehouse(gymnasium.Env):
     def time(self) -> float:
         """Simulated time since the start of the episode, in seconds."""
         return self._steps * _SUBSTEPS * self.model.opt.timestep
+
+    def render(self) -> np.ndarray:
+        """Return a picture from above, (270, 480, 3) of uint8."""
+        if self._pictures is None:
+            import pictures  # what draws takes a second to load, and most rollouts draw nothing
+
+            self._pictures = pictures.Pictures(self.model)
+        return self._pictures.take(self.data, first=self._steps == 0)
 
     def state(self) -> np.ndarray:
         """Return the full simulation state (mjSTATE_INTEGRATION), float64: the ground truth."""
