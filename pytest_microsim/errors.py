@@ -9,6 +9,10 @@ class MarkerError(MicrosimError):
     """A marker cannot be used as written; the message starts with ``file:line``."""
 
 
+class ScenarioError(MicrosimError):
+    """A scenario file cannot be used as written; the message has ``file:line`` of each mistake."""
+
+
 class NoWorldError(MicrosimError):
     """A test needs a world, and neither marker, command line nor ini file chooses one."""
 
@@ -23,3 +27,11 @@ class RecordError(MicrosimError):
 
 class TrajectoryError(MicrosimError):
     """A file of trajectories cannot be read, or a trajectory cannot be written as one."""
+
+
+class ResultsError(MicrosimError):
+    """A results file cannot be read, or not be written."""
+
+
+class ReportError(MicrosimError):
+    """A report cannot be written, or is asked for of what it cannot be made of."""

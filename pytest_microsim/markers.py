@@ -18,6 +18,9 @@ from .errors import MarkerError
 from .options import REPEAT, VARIANCE
 from .state import RUN
 
+LINES = "__microsim_lines__"
+"""The attribute of a function whose marks are written in another kind of file: the line of each, by its name."""
+
 
 @dataclass(frozen=True)
 class MicrosimMark:
@@ -160,6 +163,9 @@ def mark_location(owner: Any, name: str) -> str:
         name: The marker's name.
     """
     path: Path = owner.path
+    marked_by_file = getattr(getattr(owner, "obj", None), LINES, None)
+    if marked_by_file is not None:
+        return f"{path}:{marked_by_file[name]}"
     try:
         tree = _parsed(path)
     except (OSError, SyntaxError, ValueError):

@@ -6,6 +6,7 @@ For each setting the more specific place wins: the marker, then the command line
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +104,12 @@ def add_options(parser: pytest.Parser) -> None:
         help="write what passed in the network of each failed rollout to a pcap file in this directory",
     )
     group.addoption(
+        "--microsim-results",
+        type=_absolute,
+        metavar="FILE",
+        help="write what the run found to this file, as JSON by a published schema",
+    )
+    group.addoption(
         "--microsim-keep",
         choices=KEEP,
         help="keep the microVM of each failed rollout as it was when its test failed: a sandbox that hibernates, until "
@@ -120,6 +127,9 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="open a shell in the microVM of each failed rollout, and of a replayed one, before it ends; without "
         "workers",
+    )
+    parser.addini(
+        "microsim_scenarios", "which files are scenarios, by their names", type="args", default=["*.scenario.yaml"]
     )
     parser.addini("microsim_world", "the world that rollouts are forked from")
     parser.addini("microsim_templates", "directories of templates, relative to this file", type="paths", default=[])
@@ -156,6 +166,7 @@ class Settings:
         engine, accel, isolation, locked, cache_dir: As the flags of these names.
         subnets: The range for rollouts' networks, or "" where neither flag nor ini setting says one.
         pcap: Where the captures of failed rollouts go, or None if nothing is captured.
+        results: The file that the run's results go to, or None if they are not written.
         keep: Whether failed rollouts are kept.
         repeat: How often each seed is run, where the marker does not say.
         variance, min_effective_seeds, strict: What the marker ``microsim`` says of these where it says nothing.
@@ -176,6 +187,7 @@ class Settings:
     cache_dir: Path | None
     subnets: str
     pcap: Path | None
+    results: Path | None
     keep: bool
     repeat: int
     variance: str
@@ -241,6 +253,7 @@ def read_settings(config: pytest.Config) -> Settings:
         cache_dir=_ini_directory(config) / Path(cache_dir).expanduser() if cache_dir else None,
         subnets=_subnets(config),
         pcap=Path(option.microsim_pcap) if option.microsim_pcap else None,
+        results=_file(option.microsim_results, "--microsim-results"),
         keep=option.microsim_keep is not None,
         repeat=option.microsim_repeat or 1,
         variance=variance,
@@ -329,6 +342,19 @@ def _replay_flags(option: argparse.Namespace) -> tuple[str, ...]:
     if (steps := getattr(option, "count", 1)) not in (None, 1):  # pytest-repeat's: it is in the ids
         flags += ["--count", str(steps)]
     return (*flags, "--microsim-locked") if option.microsim_locked else tuple(flags)
+
+
+def _file(given: str | None, flag: str) -> Path | None:
+    """Refuse at once what could not be written after hours."""
+    if given is None:
+        return None
+    path = Path(given)
+    if path.is_dir():
+        raise pytest.UsageError(f"{flag}: {path} is a folder; name a file in it")
+    existing = next((folder for folder in path.parents if folder.exists()), path.parent)
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        raise pytest.UsageError(f"{flag}: nothing can be written in {existing}; name a file in another folder")
+    return path
 
 
 def _absolute(text: str) -> str:

@@ -1,0 +1,1 @@
+"""Scenario files: tests written as YAML. Only :mod:`.collection` and :mod:`.running` know pytest."""

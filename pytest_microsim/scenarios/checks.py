@@ -1,0 +1,284 @@
+"""Checks of a scenario that one value cannot show: each yields what is wrong, and where."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from microsim_vm import controllers
+from microsim_vm.errors import MicrosimError, SeedError
+from microsim_vm.templates.checks import Complaint
+from microsim_vm.templates.spec import ControllerLimits
+from microsim_vm.templates.yaml import Mapping, Node
+from msgspec import UNSET
+
+from ..seeds import check_seeds, parse_seeds
+from .draws import points
+from .passrate import seeds_needed
+from .spec import SUFFIX, Bound, Normal, Parameter, PassRate, check_name
+
+MOST_POINTS = 1000
+"""Most groups of seeds that one file's grids make."""
+
+LEAST_MASS = 1e-3
+"""Least share of a normal distribution that its ends may leave: what is outside is drawn again."""
+
+
+RESERVED = frozenset({"filterwarnings", "microsim", "parametrize", "seeds", "skip", "skipif", "tryfirst", "trylast",
+                      "usefixtures", "xfail"})  # fmt: skip
+"""Marks that change how a test is run, and so are no tags; pytest's and ours."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a file says, as far as each key can be read on its own.
+
+    Attributes:
+        path: The file, absolute.
+        node: Its top level.
+        written: The values of the schema, by key.
+    """
+
+    path: Path
+    node: Mapping
+    written: dict[str, Any]
+
+    def at(self, *keys: str) -> Node:
+        """Return where something is written: the key for a value, the file's beginning where it is not there."""
+        node: Mapping = self.node
+        found: Node = node
+        for key in keys:
+            if key not in node.keys:
+                break
+            found = node.keys[key]
+            following = node.values[key]
+            if not isinstance(following, Mapping):
+                break
+            node = following
+        return found
+
+
+Problem = tuple[Node, Complaint]
+Check = Callable[[Values], Iterator[Problem]]
+
+
+def name_of(values: Values) -> str:
+    """Return the test's name."""
+    written: str | None = values.written.get("name")
+    return values.path.name.removesuffix(SUFFIX).removesuffix(".yaml") if written is None else written
+
+
+def seeds_of(values: Values) -> tuple[int, ...]:
+    """Return the seeds; none where the file has none.
+
+    Raises:
+        SeedError: They are none.
+    """
+    seeds = values.written.get("seeds")
+    if seeds is None:
+        return ()
+    if isinstance(seeds, int):
+        return tuple(range(seeds))
+    return tuple(parse_seeds(seeds) if isinstance(seeds, str) else check_seeds(seeds))
+
+
+def limits_of(values: Values) -> dict[str, Any]:
+    """Return the limits that are written, by name; the rest is the template's."""
+    node = values.node.values.get("limits")
+    limits = values.written.get("limits")
+    return {key: getattr(limits, key) for key in node.keys} if limits is not None and isinstance(node, Mapping) else {}
+
+
+def _name(values: Values) -> Iterator[Problem]:
+    if "name" not in values.node.keys:
+        try:
+            check_name(name_of(values))
+        except Complaint as complaint:
+            yield values.node, Complaint(f"the file's name: {complaint.what}", "rename it, or write name: ... in it")
+
+
+def _controller(values: Values) -> Iterator[Problem]:
+    if "controller" not in values.node.keys:
+        yield values.node, Complaint("the scenario has no controller", "write controller: and a file's path")
+        return
+    controller = values.written.get("controller")
+    if controller is None:
+        return
+    first, words = controllers.split(controller)
+    path = values.path.parent / first
+    at = values.at("controller")
+    if not path.is_file():
+        hint = "the path is relative to the scenario's file; a program with arguments is a list: [./drive.sh, --fast]"
+        yield at, Complaint(f"there is no controller {path}", hint)
+        return
+    try:
+        controllers.read(path, controllers.kind_of(controller), words)
+    except MicrosimError as error:
+        yield at, Complaint(error.what, error.hint or error.cause)
+
+
+def _seeds(values: Values) -> Iterator[Problem]:
+    try:
+        seeds_of(values)
+    except SeedError as error:
+        yield values.at("seeds"), Complaint(f"seeds: {error.what}", error.hint or error.cause)
+
+
+def _limits(values: Values) -> Iterator[Problem]:
+    try:
+        controllers.limited(ControllerLimits(), limits_of(values))
+    except MicrosimError as error:
+        yield values.at("limits"), Complaint(error.what, error.cause or error.hint)
+
+
+def _parameters(values: Values) -> Iterator[Problem]:
+    parameters: dict[str, Parameter] = values.written.get("parameters", {})
+    for name, parameter in parameters.items():
+        at = values.at("parameters", name)
+        written = [each for each in parameter.__struct_fields__ if getattr(parameter, each) is not None]
+        written = [each for each in written if getattr(parameter, each) is not UNSET]
+        if parameter.value is None:
+            written.append("value")
+        if len(written) != 1:
+            said = " and ".join(written) or "nothing"
+            yield (
+                at,
+                Complaint(
+                    f"parameter {name} has {said}", f"write exactly one of {', '.join(parameter.__struct_fields__)}"
+                ),
+            )
+            continue
+        yield from ((at, complaint) for complaint in _parameter(name, parameter))
+    if math.prod(len(each.grid) for each in parameters.values() if each.grid is not None) > MOST_POINTS:
+        yield (
+            values.at("parameters"),
+            Complaint(f"the grids make more than {MOST_POINTS} groups of seeds", "draw some of the parameters instead"),
+        )
+        return
+    named = points(parameters)
+    taken: set[str] = set()
+    for point in named:
+        if point.id in taken:
+            yield (
+                values.at("parameters"),
+                Complaint(f"the grids have {point.id} twice", "write each value of a grid once"),
+            )
+            return
+        taken.add(point.id)
+
+
+def _parameter(name: str, parameter: Parameter) -> Iterator[Complaint]:
+    bounds = parameter.uniform or parameter.log_uniform or parameter.integers
+    if bounds is not None and bounds[0] >= bounds[1]:
+        yield Complaint(f"parameter {name} is drawn from {bounds[0]:g} to {bounds[1]:g}", "write the smaller one first")
+    if parameter.normal is not None:
+        yield from _normal(name, parameter.normal)
+
+
+def _normal(name: str, normal: Normal) -> Iterator[Complaint]:
+    low = -math.inf if normal.min is None else normal.min
+    high = math.inf if normal.max is None else normal.max
+    if low >= high:
+        yield Complaint(f"parameter {name} has min {low:g} and max {high:g}", "min has to be the smaller one")
+        return
+    whole = statistics.NormalDist(normal.mean, normal.sd)
+    left = (1.0 if math.isinf(high) else whole.cdf(high)) - (0.0 if math.isinf(low) else whole.cdf(low))
+    if left < LEAST_MASS:
+        yield Complaint(
+            f"parameter {name}: min and max leave {left:.2g} of the normal distribution",
+            "move mean, or use uniform between the two",
+        )
+
+
+def _expectations(values: Values) -> Iterator[Problem]:
+    expect = values.written.get("expect")
+    if expect is None:
+        return
+    bounds: dict[tuple[str, ...], Bound] = {("metrics", name): bound for name, bound in expect.metrics.items()}
+    bounds |= {(key,): getattr(expect, key) for key in ("total_reward", "steps") if getattr(expect, key) is not None}
+    for keys, bound in bounds.items():
+        for complaint in _bound(keys[-1], bound):
+            yield values.at("expect", *keys), complaint
+
+
+def _bound(name: str, bound: Bound) -> Iterator[Complaint]:
+    written = [each for each in bound.__struct_fields__ if getattr(bound, each) is not None]
+    if not written:
+        yield Complaint(f"nothing is expected of {name}", f"write at least one of {', '.join(bound.__struct_fields__)}")
+    low, high = bound.between or (-math.inf, math.inf)
+    lows = [low, *(each for each in (bound.above, bound.at_least, bound.equals) if each is not None)]
+    highs = [high, *(each for each in (bound.below, bound.at_most, bound.equals) if each is not None)]
+    least, most = max(lows), min(highs)
+    if least > most or (least == most and least in (bound.above, bound.below)):
+        yield Complaint(f"no number is what {name} is expected to be", "one of its bounds contradicts another")
+
+
+def _pass_rate(values: Values) -> Iterator[Problem]:
+    rate: PassRate | None = values.written.get("pass_rate")
+    if rate is None:
+        return
+    at = values.at("pass_rate")
+    if "seeds" not in values.node.keys:
+        yield at, Complaint("pass_rate is written, and seeds is not", "write seeds: and how many")
+        return
+    needed = seeds_needed(rate)
+    if needed is None:
+        yield (
+            at,
+            Complaint(
+                "no number of seeds shows that all of them pass",
+                "write a share below 1, or by: rate in place of by: bound",
+            ),
+        )
+        return
+    try:
+        seeds = seeds_of(values)
+    except SeedError:  # which is reported as such
+        return
+    if 0 < len(seeds) < needed:
+        yield (
+            at,
+            Complaint(
+                f"{len(seeds)} seeds cannot show a pass rate of {rate.at_least:g} with confidence {rate.confidence:g}, "
+                "even if all of them pass",
+                f"it takes {needed} seeds or more; or write by: rate, for the share that passed",
+            ),
+        )
+
+
+def _contradictions(values: Values) -> Iterator[Problem]:
+    for demand, (other, value) in {
+        "min_effective_seeds": ("deterministic", True),
+        "strict": ("variance", "off"),
+    }.items():
+        if values.written.get(demand) and values.written.get(other) == value:
+            yield (
+                values.at(demand),
+                Complaint(f"{demand} contradicts {other}, which switches the gates off", "remove one of them"),
+            )
+
+
+def _tags(values: Values) -> Iterator[Problem]:
+    tags = values.written.get("tags", ())
+    for tag in tags:
+        if tag in RESERVED:
+            yield values.at("tags"), Complaint(f"tag {tag} is a mark that means something else", "choose another word")
+    for tag in sorted({tag for tag in tags if tags.count(tag) > 1}):
+        yield values.at("tags"), Complaint(f"tag {tag} is there twice", "write it once")
+
+
+CHECKS: tuple[Check, ...] = (
+    _name,
+    _controller,
+    _seeds,
+    _limits,
+    _parameters,
+    _expectations,
+    _pass_rate,
+    _contradictions,
+    _tags,
+)

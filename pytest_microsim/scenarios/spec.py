@@ -1,0 +1,240 @@
+"""The schema of a scenario: what ``*.scenario.yaml`` may say, with types, units and defaults.
+
+The structs are the schema, as in :mod:`microsim_vm.templates.spec`, and the same reader walks them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from microsim_vm.templates.checks import Complaint
+from microsim_vm.templates.spec import Arguments, ControllerLimits, Identifier, Word
+from msgspec import UNSET, Meta
+
+SUFFIX = ".scenario.yaml"
+_LARGEST = 1 << 53
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+# pytest calls functions of these names around tests, or reads variables of these names.
+_PYTEST_OWN = re.compile(r"(setup|teardown)_(module|function)|(setUp|tearDown)Module|pytest\w*")
+
+
+def check_name(text: str) -> None:
+    """Accept what a test can be called."""
+    if not _NAME.fullmatch(text):
+        raise Complaint(
+            f"{text!r} is no name of a test", "write 1 to 63 of a-z, A-Z, 0-9, - and _, a letter or digit first"
+        )
+    if _PYTEST_OWN.fullmatch(text):
+        raise Complaint(f"{text!r} means something else to pytest", f"write another one, such as scenario-{text}")
+
+
+Name = Annotated[
+    str, Meta(pattern=rf"\A{_NAME.pattern}\Z", description="a name of a test", extra={"check": check_name})
+]
+World = Annotated[str, Meta(min_length=1, description="a template's name, or the path of its folder")]
+Tag = Annotated[
+    str, Meta(pattern=r"\A[A-Za-z][A-Za-z0-9_]*\Z", description="letters, digits and _, starting with a letter")
+]
+Number = Annotated[float, Meta(ge=-1e300, le=1e300, description="a number")]
+Positive = Annotated[float, Meta(gt=0, le=1e300, description="a number above 0")]
+Whole = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST, description="a whole number of at most 2**53")]
+Count = Annotated[int, Meta(ge=1, le=_LARGEST, description="a whole number, at least 1")]
+Seed = Annotated[int, Meta(ge=0, le=(1 << 63) - 1, description="a whole number, 0 or more")]
+SeedCount = Annotated[int, Meta(ge=1, le=100_000, description="a number of seeds from 1 to 100000")]
+SeedRange = Annotated[str, Meta(min_length=1, description='seeds as in "0:64" or "1,7,9", in quotes')]
+SeedList = Annotated[tuple[Seed, ...], Meta(min_length=1, description="a list of seeds")]
+Repeat = Annotated[int, Meta(ge=1, le=10, description="a number of runs from 1 to 10")]
+Variance = Annotated[str, Meta(pattern=r"\A(fail|warn|off)\Z", description="fail, warn or off")]
+Range = Annotated[tuple[Number, ...], Meta(min_length=2, max_length=2, description="two numbers, the smaller first")]
+PositiveRange = Annotated[
+    tuple[Positive, ...], Meta(min_length=2, max_length=2, description="two numbers above 0, the smaller first")
+]
+WholeRange = Annotated[
+    tuple[Whole, ...], Meta(min_length=2, max_length=2, description="two whole numbers, the smaller first")
+]
+Values = Annotated[tuple[Any, ...], Meta(min_length=1, max_length=1000, description="a list of 1 to 1000 values")]
+Share = Annotated[float, Meta(gt=0, le=1, description="a share, more than 0 and at most 1")]
+Confidence = Annotated[float, Meta(ge=0.5, lt=1, description="a number from 0.5 to below 1")]
+JudgedBy = Annotated[str, Meta(pattern=r"\A(rate|bound)\Z", description="rate or bound")]
+MetricName = Annotated[str, Meta(min_length=1, description="the name of a metric")]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every part of the schema has in common."""
+
+
+class Normal(_Part, frozen=True):
+    """A normal distribution, cut off where it says.
+
+    Attributes:
+        mean: Its mean.
+        sd: Its standard deviation, before it is cut off.
+        min: No value below this one is drawn.
+        max: No value above this one is drawn.
+    """
+
+    mean: Number
+    sd: Positive
+    min: Number | None = None
+    max: Number | None = None
+
+
+class Parameter(_Part, frozen=True):
+    """What one parameter of the world is: exactly one of these.
+
+    Attributes:
+        uniform: Drawn for each seed, between these two numbers.
+        log_uniform: The same, where each factor is as likely as another of the same size: 0.1 to 1 as 1 to 10.
+        normal: Drawn for each seed from a normal distribution.
+        integers: A whole number drawn for each seed, from the first to the second, both included.
+        choice: One of these values, drawn for each seed.
+        grid: Each of these values, with all seeds: a group of seeds of its own.
+        value: This value.
+    """
+
+    uniform: Range | None = None
+    log_uniform: PositiveRange | None = None
+    normal: Normal | None = None
+    integers: WholeRange | None = None
+    choice: Values | None = None
+    grid: Values | None = None
+    value: Any = UNSET
+
+    @property
+    def kind(self) -> str:
+        """Which of its fields is written."""
+        others = (name for name in self.__struct_fields__ if name != "value")
+        return next((name for name in others if getattr(self, name) is not None), "value")
+
+
+class Bound(_Part, frozen=True):
+    """What one number has to be; all that is written has to hold, and NaN is none of it.
+
+    Attributes:
+        below: Less than this.
+        at_most: This or less.
+        above: More than this.
+        at_least: This or more.
+        equals: This, exactly.
+        between: From the first to the second, both included.
+    """
+
+    below: Number | None = None
+    at_most: Number | None = None
+    above: Number | None = None
+    at_least: Number | None = None
+    equals: Number | None = None
+    between: Range | None = None
+
+
+class Expectations(_Part, frozen=True):
+    """What an episode has to come to.
+
+    Attributes:
+        metrics: Of its scores, by name.
+        total_reward: The sum of its rewards.
+        steps: How many steps it took.
+        terminated: Whether the world ended it, in place of a limit.
+    """
+
+    metrics: dict[MetricName, Bound] = {}
+    total_reward: Bound | None = None
+    steps: Bound | None = None
+    terminated: bool | None = None
+
+
+class PassRate(_Part, frozen=True):
+    """How many of the seeds have to pass; no seed then fails on its own.
+
+    Attributes:
+        at_least: The share that has to pass.
+        confidence: Of the interval that is reported, and of the bound.
+        by: "rate": the share that passed has to reach ``at_least``. "bound": the lower end of its one-sided
+            Clopper-Pearson interval has to, so that no luck with the seeds is enough.
+    """
+
+    at_least: Share
+    confidence: Confidence = 0.95
+    by: JudgedBy = "rate"
+
+
+class Document(_Part, frozen=True):
+    """The keys of one scenario file.
+
+    Attributes:
+        name: What the test is called; by default the file's name without ``.scenario.yaml``.
+        description: A line for readers.
+        world: The template; by default the session's world.
+        controller: Python file or program that drives the world, relative to this file; a program with arguments
+            as a list of words.
+        seeds: A number of seeds, a range in quotes such as "0:64", or a list; by default one seed of the test's own.
+        max_steps: Steps after which an episode is truncated.
+        limits: What the controller may use, in place of what the template says.
+        repeat: How often each seed is run, to see whether it gives the same.
+        variance: What a group of copied episodes amounts to.
+        deterministic: The world has no randomness, so that copies are right.
+        support: How many different episodes the world has, where they are few.
+        min_effective_seeds: How many independent episodes the seeds have to amount to.
+        strict: A group that holds nothing to tell copies by fails.
+        unchecked: Metrics that no gate looks at.
+        parameters: What the world's ``reset`` is given as options, by name.
+        parameters_seed: Other draws of all parameters.
+        expect: What each episode has to come to.
+        pass_rate: How many of the seeds have to pass, where not all have to.
+        tags: Marks of the test, to choose it by with ``-m``.
+    """
+
+    name: Name | None = None
+    description: str = ""
+    world: World | None = None
+    controller: Word | Arguments | None = None
+    seeds: SeedCount | SeedRange | SeedList | None = None
+    max_steps: Count | None = None
+    limits: ControllerLimits | None = None
+    repeat: Repeat | None = None
+    variance: Variance | None = None
+    deterministic: bool | None = None
+    support: Count | None = None
+    min_effective_seeds: Count | None = None
+    strict: bool | None = None
+    unchecked: tuple[MetricName, ...] = ()
+    parameters: dict[Identifier, Parameter] = {}
+    parameters_seed: Seed = 0
+    expect: Expectations = Expectations()
+    pass_rate: PassRate | None = None
+    tags: tuple[Tag, ...] = ()
+
+
+MARKED = ("max_steps", "repeat", "variance", "deterministic", "support", "min_effective_seeds", "strict")
+"""The keys that mean what the marker ``microsim`` has under the same names."""
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario as read.
+
+    Attributes:
+        path: The file, absolute.
+        name: The test's name.
+        document: What the file says.
+        seeds: Its seeds; empty where it has none, so that the test has one of its own.
+        limits: The limits that it writes, by name.
+        lines: The line of each key that is written, by its dotted path.
+    """
+
+    path: Path
+    name: str
+    document: Document
+    seeds: tuple[int, ...]
+    limits: Mapping[str, Any]
+    lines: Mapping[str, int]
+
+    def line(self, key: str) -> int:
+        """Return the line of a key, or of the closest one around it that is written; 1 where there is none."""
+        while key and key not in self.lines:
+            key = key.rpartition(".")[0]
+        return self.lines.get(key, 1)
