@@ -67,10 +67,10 @@ def param_of(item: pytest.Item) -> SeedParam | None:
 
 
 def other_parameters(item: pytest.Item) -> tuple[str, str]:
-    """Return what the id of a test with a hidden parameter says of its other parameters, before and after that one."""
-    param, text = param_of(item), str(getattr(item, "callspec").id)  # noqa: B009 (pytest's types do not know it)
-    assert param is not None
-    if not param.id:
+    """Return what a test's id says of its parameters beside the hidden one, before and after that one."""
+    param, callspec = param_of(item), getattr(item, "callspec", None)
+    text = str(callspec.id) if callspec else ""
+    if param is None or not param.id:
         return text, ""
     # Only other plugins (pytest-repeat) add parameters after the hidden one, so that the last occurrence of its name
     # is it. Values and indices of the other parameters would not do: values may not cross from a worker, and pytest
@@ -82,13 +82,16 @@ def other_parameters(item: pytest.Item) -> tuple[str, str]:
 
 
 def group_key(item: pytest.Item) -> str:
-    """Return what a test has in common with those that differ from it by the seed alone, and with no other."""
+    """Return what a test has in common with those that differ from it by the seed alone, and with no other.
+
+    It can be read, and is the same in every run: results and baselines are kept under it.
+    """
     if param_of(item) is None:
         return plain_id(item)
     before, after = other_parameters(item)
     function = getattr(item, "originalname", None) or item.name
     chain = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
-    return "\0".join([item.location[0], *chain, function, before, after])
+    return "::".join([item.location[0], *chain, function]) + "".join(f"[{part}]" for part in (before, after) if part)
 
 
 def plain_id(item: pytest.Item) -> str:

@@ -37,9 +37,10 @@ class Episode:
         attempts: What the controller tried, or did, that no controller should: refused system calls, limits that
             it met, processes left behind. One line each; as far as it can be seen.
         error: Why the episode could not be finished, or is invalid; or None.
+        controller: What drove it, as ``run`` was given it, with its arguments.
     """
 
-    def __init__(self, record: EpisodeRecord) -> None:
+    def __init__(self, record: EpisodeRecord, *, controller: str = "") -> None:
         self.seed: int = record.seed
         self.options: Mapping[str, Any] = MappingProxyType(record.options)
         self.steps: int = record.steps
@@ -57,6 +58,7 @@ class Episode:
         self.stderr_bytes: bytes = record.controller_stderr
         self.attempts: tuple[str, ...] = record.attempts
         self.error: MicrosimError | None = record.error
+        self.controller: str = controller
 
     @property
     def stdout(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from .collection import next_world, param_of, seed_of, session_world, world_of
 from .environment import environment_of
 from .markers import microsim_mark
 from .report import captures
+from .report.rollouts import fork_phases
 from .state import ITEM, RUN, ItemState
 from .stopping import stops
 from .worlds import WorldPool
@@ -72,7 +74,9 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         machine,
         seed=seed,
         world=state.world,
+        asked = time.time()
         controller_folders=[item.path.parent, item.config.rootpath, Path.cwd()],
+        state.phases += fork_phases(asked, time.time(), machine.timings["fork"] / 1000.0)
         reseed=mark.reseed,
         max_steps=mark.max_steps,
         limits=mark.limits,

@@ -13,12 +13,15 @@ from .fixtures import _microsim_worlds, rollout, warm_world
 from .markers import REGISTERED
 from .options import add_options
 from .report import captures
-from .report.payload import ATTRIBUTE, attach_properties, payload_of
+from .report.collecting import NAME as COLLECTING
+from .report.collecting import Collecting
+from .report.payload import ATTRIBUTE, ENDED, attach_properties, payload_of
+from .report.rollouts import ended_facts
 from .report.sections import add_section
 from .report.terminal import write_summary
 from .report.verdicts import Verdicts
 from .sharding import note_empty_shard, pass_empty_shard, select_shard
-from .state import REPEATS, RUN, Run
+from .state import ITEM, REPEATS, RUN, Run
 from .stopping import Stopping
 
 __all__ = ["_microsim_worlds", "rollout", "warm_world"]
@@ -40,7 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN] = Run(config)
     without_workers(config)
     if config.stash[RUN].controls:
-        config.pluginmanager.register(Verdicts(config), _VERDICTS)
+        collecting = Collecting(config)
+        config.pluginmanager.register(collecting, COLLECTING)
+        config.pluginmanager.register(Verdicts(config, collecting), _VERDICTS)
         config.pluginmanager.register(Stopping(config))
 
 
@@ -122,7 +127,7 @@ def pytest_runtest_makereport(
     report = yield
     if call.when != "teardown":
         # The set-up's report makes the group known even if the call never ends; the call's replaces it.
-        payload = payload_of(item, ended=call.when == "call" and item.stash.get(_CALLED, True))
+        payload = payload_of(item, report, ended=call.when == "call" and item.stash.get(_CALLED, True))
         if payload is not None:
             setattr(report, ATTRIBUTE, payload)
         add_section(item, report)
@@ -137,6 +142,8 @@ def pytest_runtest_makereport(
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Let an empty part of a suite pass."""
     pass_empty_shard(session)
+    if call.when == "teardown" and (state := item.stash.get(ITEM, None)) is not None:
+        setattr(report, ENDED, ended_facts(state, report))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

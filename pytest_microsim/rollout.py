@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -18,9 +19,12 @@ from .gates.fingerprints import Fingerprint, combined
 from .seeds import check_seed, seed_of_episode
 
 if TYPE_CHECKING:
+    from microsim_vm.controllers import Controller
     from microsim_vm.filesystem import Filesystem
     from microsim_vm.machine import Machine
     from microsim_vm.outputs import ExecResult
+
+    from .trajectories.recordings import Recording
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -88,7 +92,7 @@ class Rollout:
     @_raises_at_the_call
     def run(
         self,
-        controller: str | os.PathLike[str] | Sequence[str],
+        controller: str | os.PathLike[str] | Sequence[str] | Recording,
         *,
         max_steps: int | None = None,
         timeout_seconds: float | None = None,
@@ -102,8 +106,10 @@ class Rollout:
             controller: A Python file with ``act(observation)`` or a class ``Controller``; or any program that speaks
                 the line protocol: a file whose name does not end with .py, or a list of that file and its arguments.
                 A relative path is looked for in the test file's folder, then in pytest's rootdir, then in the working
-                directory.
-            max_steps: Steps after which the episode is truncated. Default: the marker's, else 1000.
+                directory. Or a :class:`~pytest_microsim.trajectories.recordings.Recording`, whose actions are taken
+                until its end.
+            max_steps: Steps after which the episode is truncated. Default: the marker's, else 1000; none for a
+                recording.
             timeout_seconds: Wall-clock limit of the episode, in seconds. Default: the template's.
             seed: Seed of this episode alone, in place of the rollout's.
             limits: What the controller may use, in place of what the marker and the template say, by the template's
@@ -122,14 +128,13 @@ class Rollout:
             ScoreError: If the template's ``score`` cannot be run.
             LimitsError: If ``limits`` are none, or ``max_steps`` or ``timeout_seconds`` is out of range.
             OptionsError: If ``options`` are none.
+            RecordingError: If a recording has other actions than the world takes.
             SeedError: If the seed is none.
         """
         from microsim_vm import controllers, reset_options
 
-        first, words = controllers.split(controller)
-        path, kind = self._find(first), controllers.kind_of(controller)
-        given = controllers.read(path, kind, words)
-        most = self._max_steps if max_steps is None else max_steps
+        given, default, shown = self._read(controller)
+        most = default if max_steps is None else max_steps
         controllers.check_lengths(most, timeout_seconds)
         chosen = controllers.limited(self.machine.limits, {**self._limits, **(limits or {})})
         world_options = reset_options.checked(options)
@@ -150,7 +155,7 @@ class Rollout:
         except MicrosimError as error:
             self._ran.append(_lost(episode_seed, error))
             raise
-        episode = Episode(record)
+        episode = Episode(record, controller=shown)
         self.episodes.append(episode)
         self._ran.append(episode.fingerprint)
         if episode.error is not None:
@@ -353,6 +358,18 @@ class Rollout:
             seed = seed_of_episode(self.seed, number) if self._reseed else None
         self._episode_seeds.append(seed)
         return seed
+
+    def _read(self, controller: str | os.PathLike[str] | Sequence[str] | Recording) -> tuple[Controller, int, str]:
+        """Return what ``run`` was given, how many steps it has by default, and its name for people."""
+        from microsim_vm import controllers
+
+        from .trajectories.recordings import Recording
+
+        if isinstance(controller, Recording):
+            return controller.controller(), controller.most_steps, controller.source
+        first, words = controllers.split(controller)
+        given = controllers.read(self._find(first), controllers.kind_of(controller), words)
+        return given, self._max_steps, shlex.join(map(str, [first, *words]))
 
     def _find(self, controller: str | os.PathLike[str]) -> Path:
         path = Path(controller)

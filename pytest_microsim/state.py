@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -60,11 +61,13 @@ class Run:
         nextitem: The test that will run after the present one, as far as it is known.
         controls: This process controls the session: it is no worker of another one.
         replayed: Whether the replay that was asked for came out as it was, and a line on it, once it has ended.
+        began: When this process began to configure itself, in seconds since 1970.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.settings: Settings = read_settings(config)
+        self.began = time.time()
         self.session_id = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
         self.controls = not hasattr(config, "workerinput")
         self._repeats: Repeats | None = None
@@ -77,6 +80,11 @@ class Run:
             self.stderr: int | None = os.dup(2)
         except OSError:
             self.stderr = None
+
+    @property
+    def detailed(self) -> bool:
+        """Somebody wants to look at more of each rollout than what the gates and the terminal need."""
+        return any(getattr(self.config.option, f"microsim_{name}", None) for name in ("results", "report"))
 
     @property
     def repeats(self) -> Repeats:
@@ -161,6 +169,12 @@ class ItemState:
         pcap: Where its frames are to be written, once it has failed.
         frames: Networks of it and its forks, and what was captured there, by what the files' names end with; held for
             its last report.
+        phases: What took time before the test's own part, as name, seconds since 1970, and seconds.
+        missed: Why its seed counts as missed, where the group is judged by its pass rate; empty where it does not.
+        parameters: What a scenario set for this seed.
+        scenario: The scenario's file; empty for a test in Python.
+        tags: The scenario's.
+        files: What it has left on disk, by what it is: "video", "trajectory", "pcap".
     """
 
     world: str
@@ -176,6 +190,12 @@ class ItemState:
     replay: ReplayId | None = None
     pcap: Path | None = None
     frames: dict[str, tuple[Island, BinaryIO]] = field(default_factory=dict, repr=False)
+    phases: list[tuple[str, float, float]] = field(default_factory=list)
+    missed: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    scenario: str = ""
+    tags: tuple[str, ...] = ()
+    files: dict[str, Path] = field(default_factory=dict)
 
 
 RUN = pytest.StashKey[Run]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from .state import Run
@@ -16,6 +17,7 @@ class WorldPool:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._worlds: dict[str, WarmWorld | Exception] = {}
+        self._warm_ups: list[tuple[str, float, float]] = []
 
     def get(self, name: str) -> WarmWorld:
         """Return the warm world of that name; the first call may bake and boot, which can take minutes.
@@ -42,12 +44,18 @@ class WorldPool:
                 world.template.name,  # the name a world was asked for by may be a path
                 {
                     "digest": world.digest,
+                    "snapshot": world.snapshot.key,
                     "engine": world.engine_line,
+                    "isolation": world.forker.engine.isolation,
+                    "warm_ups": [],
                     "reused": True,
                     "findings": list(world.findings),
                 },
             )
             facts["reused"] &= world.reused
+        for name, began_s, took_s in self._warm_ups:
+            if name in found:
+                found[name]["warm_ups"].append([began_s, took_s])
         return found
 
     def close(self) -> None:
@@ -61,15 +69,18 @@ class WorldPool:
         from microsim_vm.world import warm
 
         template = self._run.template(name)
-        begun = False
+        spoken = False
 
         def progress(line: str) -> None:
-            nonlocal begun
+            nonlocal spoken
             # The terminal may be in the middle of a line of dots.
-            self._run.progress(f"{'' if begun else chr(10)}microsim: {name}: {line}\n")
-            begun = True
+            self._run.progress(f"{'' if spoken else chr(10)}microsim: {name}: {line}\n")
+            spoken = True
 
+        began = time.time()
         try:
             return warm(template, self._run.settings.vm_options(self._run.session_id), progress)
         except Exception as error:  # kept, so that the next 63 rollouts fail at once
             return error
+        finally:
+            self._warm_ups.append((template.name, began, time.time() - began))

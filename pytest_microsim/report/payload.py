@@ -6,19 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..collection import PARAMETER, other_parameters
+from ..collection import PARAMETER, group_key, other_parameters
 from ..environment import as_text, digest_of
 from ..markers import microsim_mark
 from ..state import ITEM, RUN, ItemState, Run
+from .rollouts import facts_of
 from .samples import sample_facts
 
 if TYPE_CHECKING:
     from ..rollout import Rollout
 
 ATTRIBUTE = "microsim"
+ENDED = "microsim_ended"
+"""The attribute of a teardown's report: what is known only then."""
+
 PHASES = ("fork", "exec", "episode")
 _DEMANDS = ("variance", "deterministic", "reseed", "support", "min_effective_seeds", "strict")
 """What of a marker the gates are told, under the names of :class:`~pytest_microsim.gates.verdicts.Group`."""
+
+_SETTINGS = {"seeds", "microsim", "parametrize", "usefixtures", "skip", "skipif", "xfail", "filterwarnings", "timeout",
+             "flaky", "repeat", "xdist_group"}  # fmt: skip
 
 
 def attach_properties(item: pytest.Item) -> None:
@@ -47,24 +54,27 @@ def attach_properties(item: pytest.Item) -> None:
     item.user_properties[:] = [*kept, *properties.items()]
 
 
-def payload_of(item: pytest.Item, *, ended: bool) -> dict[str, Any] | None:
+def payload_of(item: pytest.Item, report: pytest.TestReport, *, ended: bool) -> dict[str, Any] | None:
     """Return what the judging process needs to know of one test, or None if it used no world.
 
     Args:
         item: The test.
+        report: What it is to ride on, without our own section.
         ended: Its call has ended. A run of several is then compared with those that have ended before it.
     """
     run = item.config.stash[RUN]
     names = getattr(item, "fixturenames", ())
     if run.pool is None or not {PARAMETER, "warm_world"} & set(names):
         return None
-    payload: dict[str, Any] = {"worlds": run.pool.facts()}
+    worker = getattr(item.config, "workerinput", {}).get("workerid", "")
+    payload: dict[str, Any] = {"worlds": run.pool.facts(), "worker": worker}
     state = item.stash.get(ITEM, None)
     if state is not None:
         payload["rollout"] = _rollout(state)
         payload["group"] = _group(item, state)
-        if payload["group"] is not None:
-            worker = getattr(item.config, "workerinput", {}).get("workerid", "")
+        if ended or (report.when == "setup" and not report.passed):
+            payload["result"] = facts_of(item, state, report)
+        if state.param is not None:
             payload["sample"] = sample_facts(state, worker=worker, unchecked=microsim_mark(item).unchecked)
             payload["repeat"] = _repeat(run, payload["group"]["key"], state, ended=ended)
     return payload
@@ -98,22 +108,42 @@ def _repeat(run: Run, key: str, state: ItemState, *, ended: bool) -> dict[str, A
     return {"run": state.param.run, "differences": differences}
 
 
-def _group(item: pytest.Item, state: ItemState) -> dict[str, Any] | None:
-    """Describe the group of seeds that a test belongs to, from what it is made of and never from its node id."""
-    if state.param is None:
-        return None
+def _group(item: pytest.Item, state: ItemState) -> dict[str, Any]:
+    """Describe the group of seeds that a test belongs to, from what it is made of and never from its node id.
+
+    A test that has no seeds, and is not repeated, is a group of one that no gate judges.
+    """
     before, after = other_parameters(item)
     function = getattr(item, "originalname", None) or item.name
     path = item.location[0]
     chain = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
     mark = microsim_mark(item)
     return {
-        "key": "\0".join([path, *chain, function, before, after]),
+        "key": group_key(item),
         "test": "::".join([path, *chain, function]),
         "parameters": "-".join(part for part in (before, after) if part),
         "location": [path, item.location[1], ".".join([*chain, function])],
-        "expected": state.param.group_size,
-        "over_seeds": state.param.seed is not None,
-        "runs": state.param.runs,
+        "scenario": state.scenario,
+        "tags": list(state.tags or _tags(item)),
+        "environment": _shared(state),
+        "expected": state.param.group_size if state.param else 1,
+        "over_seeds": state.param is not None and state.param.seed is not None,
+        "runs": state.param.runs if state.param else 1,
         "demands": {name: getattr(mark, name) for name in _DEMANDS},
     }
+
+
+def _tags(item: pytest.Item) -> list[str]:
+    """Return the names of a test's marks that are the project's own, and not a setting of pytest's or ours."""
+    names = {mark.name for mark in item.iter_markers()}
+    return sorted(names - _SETTINGS)
+
+
+def _shared(state: ItemState) -> dict[str, Any]:
+    """Return a rollout's environment as its whole group has it."""
+    from microsim_guest import streams
+
+    environment = dict(state.environment)
+    if environment.get("hash_seed") == str(streams.hash_seed(state.seed)):
+        environment["hash_seed"] = "derived from the seed"
+    return environment

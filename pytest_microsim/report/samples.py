@@ -32,7 +32,7 @@ def sample_facts(state: ItemState, *, worker: str, unchecked: Collection[str]) -
         facts["fingerprint"] = state.rollout.fingerprint()
         facts["episode_seeds"] = list(state.rollout.episode_seeds)
         facts["probes"] = _probes(state.rollout)
-        facts["scalars"] = _scalars(state.rollout, unchecked)
+        facts["scalars"] = scalars_of(state.rollout, unchecked)
     return facts
 
 
@@ -52,7 +52,7 @@ def _probes(rollout: Rollout) -> dict[str, str]:
     return {**rollout.machine.probes, **others}
 
 
-def _scalars(rollout: Rollout, unchecked: Collection[str]) -> dict[str, float]:
+def scalars_of(rollout: Rollout, unchecked: Collection[str]) -> dict[str, float]:
     """Return the metrics of finished episodes, and what the test recorded; a recorded number wins.
 
     The first episode's metrics keep their names, so that they can be compared with those of a rollout that went on.

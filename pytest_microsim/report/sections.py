@@ -62,15 +62,15 @@ def replay_command(item: pytest.Item, state: ItemState) -> str:
     return " ".join(words)
 
 
-def shown(data: bytes) -> str:
+def shown(data: bytes, limit: int = LIMIT) -> str:
     """Return output as bounded text, safe in a terminal and in XML: bad bytes replaced, controls escaped."""
-    left_out = len(data) - LIMIT
+    left_out = len(data) - limit
     if left_out <= 0:
         return _escaped(data)
     # The beginning says what it is, the end says how it failed.
-    head = LIMIT // 4
+    head = limit // 4
     return (
-        f"{_escaped(data[:head])}\n[... {left_out} bytes left out, {LIMIT} shown ...]\n"
+        f"{_escaped(data[:head])}\n[... {left_out} bytes left out, {limit} shown ...]\n"
         f"{_escaped(data[head + left_out :])}"
     )
 

@@ -13,6 +13,9 @@ import pytest
 
 from ..gates.judge import judge
 from ..gates.verdicts import Group, Verdict
+from ..results.gathering import add_verdicts, named
+from .collecting import Collecting
+from .judges import judges_of
 from .payload import ATTRIBUTE
 from .repetitions import repeats_of
 from .samples import sample_of
@@ -48,12 +51,15 @@ class Verdicts:
         judged: The verdicts over each group.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, collecting: Collecting) -> None:
         self._config = config
+        self._collecting = collecting
         self._groups: dict[str, dict[str, Any]] = {}
         self._members: dict[str, dict[str, dict[str, Any]]] = {}
         self.worlds: dict[str, WorldSummary] = {}
         self.judged: list[list[Verdict]] = []
+        self._told: dict[str, list[Verdict]] = {}
+        self._labels: dict[str, set[str]] = {}
         self._emitting: pytest.TestReport | None = None
 
     @pytest.hookimpl
@@ -78,10 +84,11 @@ class Verdicts:
                 world.findings.update(dict.fromkeys(other["findings"]))
                 world.other_ms[report.nodeid, number] = other["fork_ms"]
         group = payload["group"]
-        if group is not None:
-            self._groups[group["key"]] = group
-            member = {"sample": payload["sample"], "environment": rollout["environment"], **payload["repeat"]}
-            self._members.setdefault(group["key"], {})[report.nodeid] = member
+        self._groups[group["key"]] = group
+        member = {"environment": rollout["environment"]}
+        if "sample" in payload:
+            member |= {"sample": payload["sample"], **payload["repeat"]}
+        self._members.setdefault(group["key"], {})[report.nodeid] = member
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Any:
@@ -100,26 +107,44 @@ class Verdicts:
         return ("failed", "", "") if report is self._emitting else None
 
     def _judge(self) -> None:
-        for key, facts in self._groups.items():
-            members = self._members[key]
-            firsts = [member["sample"] for member in members.values() if member["run"] == 1]
-            samples = {sample["seed"]: sample_of(sample) for sample in firsts}
-            name = facts["test"] + (f"[{facts['parameters']}]" if facts["parameters"] else "")
-            group = Group(
-                name=name,
-                expected=facts["expected"],
-                samples=tuple(samples.values()),
-                over_seeds=facts["over_seeds"],
-                runs=facts["runs"],
-                repeats=repeats_of(list(members.values())),
-                **facts["demands"],
-            )
-            verdicts = judge(group)
-            self.judged.append(verdicts)
-            labels: set[str] = set()
-            for verdict in verdicts:
-                if verdict.failed:
-                    self._fail(verdict, _label(verdict, labels), facts, list(members))
+        by_gates = {key: self._gates(key) for key in self._groups}
+        for key, verdicts in by_gates.items():
+            self._tell(key, verdicts)
+        groups = self._collecting.groups_with(by_gates)
+        for judging in judges_of(self._config):
+            found = judging.judge(groups)
+            for group in groups:
+                verdicts = list(found.get(group.key, ()))
+                add_verdicts(group, verdicts)
+                self._tell(group.key, verdicts)
+        self.judged = [verdicts for verdicts in self._told.values() if verdicts]
+
+    def _gates(self, key: str) -> list[Verdict]:
+        """Ask all gates about one group."""
+        facts = self._groups[key]
+        members = [member for member in self._members[key].values() if "sample" in member]
+        if not members:
+            return []
+        firsts = [member["sample"] for member in members if member["run"] == 1]
+        samples = {sample["seed"]: sample_of(sample) for sample in firsts}
+        group = Group(
+            name=named(facts),
+            expected=facts["expected"],
+            samples=tuple(samples.values()),
+            over_seeds=facts["over_seeds"],
+            runs=facts["runs"],
+            repeats=repeats_of(members),
+            **facts["demands"],
+        )
+        return judge(group)
+
+    def _tell(self, key: str, verdicts: list[Verdict]) -> None:
+        """Keep verdicts over one group, and let each that fails be one more failed report."""
+        self._told.setdefault(key, []).extend(verdicts)
+        labels = self._labels.setdefault(key, set())
+        for verdict in verdicts:
+            if verdict.failed:
+                self._fail(verdict, _label(verdict, labels), self._groups[key], list(self._members[key]))
 
     def _fail(self, verdict: Verdict, label: str, facts: dict[str, Any], members: list[str]) -> None:
         """Emit one failed report for a group, and let ``--lf`` run its members again, not the report."""

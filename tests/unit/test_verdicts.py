@@ -32,10 +32,10 @@ CONFTEST = """
             common = {"seed": seed, "worker": worker, "fingerprint": None, "episode_seeds": (seed,), "probes": {},
                       "scalars": {}}
             report.microsim = {
-                "worlds": {},
+                "worlds": {}, "worker": worker,
                 "rollout": {"world": "w", "environment": facts.pop("environment", {"wall_clock": None})},
                 "group": {"key": name, "test": f"{path}::{name}", "parameters": "", "location": [path, line, name],
-                          "expected": expected, "demands": demands, "over_seeds": True,
+                          "expected": expected, "demands": demands, "over_seeds": True, "scenario": "", "tags": [], "environment": {},
                           "runs": facts.pop("runs", 1)},
                 "repeat": {"run": facts.pop("run", 1), "differences": facts.pop("differences", [])},
                 "sample": common | facts,
