@@ -15,6 +15,8 @@ _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 _SUBSTEPS = 5
 _MAX_SPEED = 0.8
 _MAX_TURN = 2.0
+# What `reset` takes as options: the least and the most.
+_OPTIONS = {"friction": (0.05, 2.0), "start_spread": (0.0, 1.0), "motor_error": (0.0, 0.3), "pallets": (0, 8)}
 
 
 class Warehouse(gymnasium.Env):
@@ -38,6 +40,15 @@ class Warehouse(gymnasium.Env):
 
     The beacon is heard through racks and pallets. The true pose, the pallets' places, the friction and the
     motors' errors are not observed.
+
+    Options of `reset` set what the seed draws otherwise:
+
+    | option | what | usually |
+    | --- | --- | --- |
+    | friction | of the floor, 0.05 to 2 | 0.4 to 1.0 |
+    | start_spread | size of the area the robot starts in, as a share of the usual one, 0 to 1 | 1 |
+    | motor_error | largest share by which a wheel turns faster or slower than told, 0 to 0.3 | 0.06 |
+    | pallets | how many stand about, 0 to 8; the first three in the main aisle | 8 |
 
     An episode terminates when docked (within 0.2 m of the dock point and 0.6 rad of its axis), and is
     truncated after `max_steps`.
@@ -79,23 +90,35 @@ class Warehouse(gymnasium.Env):
 
         Args:
             seed: Seed of the new generator; None goes on with the present one.
-            options: Ignored.
+            options: What is not left to the seed, by the names above.
 
         Returns:
             The first observation and an empty info.
+
+        Raises:
+            ValueError: There is no such option, or it is out of range.
         """
+        chosen = _checked(options or {})
         super().reset(seed=seed)
         rng, model, data = self.np_random, self.model, self.data
         mujoco.mj_resetData(model, data)
         for index, (x, y, yaw) in enumerate(layout.draw_pallets(rng)):
+            if index >= chosen.get("pallets", layout.PALLETS):
+                break  # the reset has put it below the floor
             data.mocap_pos[index] = (x, y, 0.0)
             data.mocap_quat[index] = (math.cos(yaw / 2), 0.0, 0.0, math.sin(yaw / 2))
         yaw = rng.uniform(-math.pi, math.pi)
-        data.qpos[:3] = (rng.uniform(-6.3, -4.5), rng.uniform(-0.9, 0.9), layout.WHEEL_RADIUS)
+        x, y = rng.uniform(-6.3, -4.5), rng.uniform(-0.9, 0.9)
+        if "start_spread" in chosen:
+            x, y = -5.4 + chosen["start_spread"] * (x + 5.4), chosen["start_spread"] * y
+        data.qpos[:3] = (x, y, layout.WHEEL_RADIUS)
         data.qpos[3:7] = (math.cos(yaw / 2), 0.0, 0.0, math.sin(yaw / 2))
-        model.geom_friction[self._wheels, 0] = rng.uniform(0.4, 1.0)
+        friction = rng.uniform(0.4, 1.0)
+        model.geom_friction[self._wheels, 0] = chosen.get("friction", friction)
         # Tyre wear: each wheel really turns a few percent faster or slower than told.
         self._motor_gain = rng.uniform(0.94, 1.06, size=2).tolist()
+        if "motor_error" in chosen:
+            self._motor_gain = [1.0 + (gain - 1.0) * chosen["motor_error"] / 0.06 for gain in self._motor_gain]
         self._sensors.randomize(rng)
         mujoco.mj_forward(model, data)
         self._steps = self._collisions = 0
@@ -174,6 +197,17 @@ class Warehouse(gymnasium.Env):
             "docked": float(self._docked()),
             "time_s": self.time,
         }
+
+
+def _checked(options: dict[str, Any]) -> dict[str, float]:
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            raise ValueError(f"the warehouse has no option {name!r}: it has {', '.join(_OPTIONS)}")
+        least, most = _OPTIONS[name]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not least <= value <= most or (name == "pallets" and value != int(value)):
+            raise ValueError(f"option {name} is a number from {least} to {most}, not {value!r}")
+    return options
 
 
 def make(*, voxel: float = 0.025, variants: int = 6, scene_seed: int = 7, max_steps: int = 600) -> Warehouse:
