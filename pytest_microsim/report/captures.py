@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,24 +12,17 @@ from typing import TYPE_CHECKING, BinaryIO
 import pytest
 
 from ..state import ITEM, RUN, ItemState
+from ..trajectories.naming import named
 
 if TYPE_CHECKING:
     from ..rollout import Rollout
 
 SUFFIX = ".pcap"
-MOST_BYTES = 100
-HASH_DIGITS = 16
 
 
 def file_name(nodeid: str) -> str:
-    """Return a test's file name: at most 100 bytes of ASCII, and another one for each test."""
-    tail = f"-{hashlib.sha256(nodeid.encode('utf-8', 'surrogatepass')).hexdigest()[:HASH_DIGITS]}{SUFFIX}"
-    words = re.sub(r"[^A-Za-z0-9.-]+", "_", nodeid).strip("._-")
-    room = MOST_BYTES - len(tail)
-    if len(words) > room:
-        half = room // 2 - 1
-        words = f"{words[:half]}--{words[-half:]}"  # where it is, and its seed
-    return words + tail
+    """Return the name of a test's file."""
+    return named(nodeid, SUFFIX)
 
 
 def announced(item: pytest.Item, state: ItemState) -> str | None:
