@@ -17,6 +17,8 @@ from .environment import environment_of
 from .markers import microsim_mark
 from .report import captures
 from .report.rollouts import fork_phases
+from .scenarios.collection import scenario_of
+from .scenarios.running import describe
 from .state import ITEM, RUN, ItemState
 from .stopping import stops
 from .worlds import WorldPool
@@ -62,6 +64,9 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         mark = microsim_mark(item)
         name = world_of(item)
         state = item.stash[ITEM] = ItemState(world=name, seed=seed, param=param_of(item))
+        scenario = scenario_of(item)
+        if scenario is not None:
+            describe(scenario, item, state)
         world = _microsim_worlds.get(name)
         state.world, state.warm = world.template.name, world
         state.digest, state.snapshot, state.env = world.digest, world.snapshot.key, world.template.env
@@ -69,14 +74,14 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         state.environment = environment_of(world, seed)
         state.replay = replay_of(item, seed, world)
         clock = state.replay.wall_clock
+        asked = time.time()
         machine = world.fork(seed, reseed=mark.reseed, wall_clock="now" if clock is None else clock)
+        state.phases += fork_phases(asked, time.time(), machine.timings["fork"] / 1000.0)
     state.rollout = Rollout(
         machine,
         seed=seed,
         world=state.world,
-        asked = time.time()
         controller_folders=[item.path.parent, item.config.rootpath, Path.cwd()],
-        state.phases += fork_phases(asked, time.time(), machine.timings["fork"] / 1000.0)
         reseed=mark.reseed,
         max_steps=mark.max_steps,
         limits=mark.limits,

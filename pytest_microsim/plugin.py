@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from .report.rollouts import ended_facts
 from .report.sections import add_section
 from .report.terminal import write_summary
 from .report.verdicts import Verdicts
+from .scenarios.collection import collected
 from .sharding import note_empty_shard, pass_empty_shard, select_shard
 from .state import ITEM, REPEATS, RUN, Run
 from .stopping import Stopping
@@ -79,6 +81,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     check_terminal(session.config)
 
 
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect scenario files beside tests in Python."""
+    return collected(file_path, parent)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Turn the seeds of a marker into parameters, the innermost ones: a group's seeds then run together."""
@@ -135,6 +142,8 @@ def pytest_runtest_makereport(
             note_replay(item)
             offer_shell(item, report)
     captures.ended(item, report)
+    if call.when == "teardown" and (state := item.stash.get(ITEM, None)) is not None:
+        setattr(report, ENDED, ended_facts(state, report))
     return report
 
 
@@ -142,8 +151,6 @@ def pytest_runtest_makereport(
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Let an empty part of a suite pass."""
     pass_empty_shard(session)
-    if call.when == "teardown" and (state := item.stash.get(ITEM, None)) is not None:
-        setattr(report, ENDED, ended_facts(state, report))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
