@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 import pytest
-from microsim_guest import codec, controllerlink, dialogue, episode, recorder, wire
+from microsim_guest import codec, controllerlink, dialogue, driver, episode, recorder, wire
 
 LATER_S = 0.1
 
@@ -121,14 +121,17 @@ class World:
         return {} if moment is None else {"time": moment}
 
 
-class Link:
+class Link(driver.Driver):
     """A controller that answers what it is told to; LATE is an answer that does not come in time."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
 
-    def wait_loaded(self) -> None:
+    def wait_ready(self, space: Any, clock: driver.Clock) -> None:
         pass
+
+    def described(self) -> str:
+        return "the controller returned"
 
     def act(self, observation: Any, step: int) -> tuple[Any, bool]:
         answer = self.answers.pop(0)
@@ -140,7 +143,7 @@ LATE = object()
 
 def ran(world: World, link: Link, **limits: Any) -> dict[str, Any]:
     asked = {"max_steps": len(link.answers), "late": "fail", **limits}
-    result, _ = episode.run(world, 1, asked, link)  # type: ignore[arg-type]
+    result, _ = episode.run(world, 1, asked, link)
     return result
 
 

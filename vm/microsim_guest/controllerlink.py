@@ -5,17 +5,11 @@ import socket
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from microsim_guest import dialogue, streams, wire
+from microsim_guest import dialogue, driver, streams, wire
 
 
-class ControllerFailed(wire.KnownError):
+class ControllerFailed(driver.DriverFailed):
     """The controller did not load, raised, died, or returned something that is no action."""
-
-    kind = "controller"
-
-    def __init__(self, message: str, traceback_text: str = "") -> None:
-        super().__init__(message)
-        self.traceback_text = traceback_text
 
 
 class ControllersGone(wire.KnownError):
@@ -45,7 +39,7 @@ class ControllerLate(ControllerFailed):
     kind = "controller_late"
 
 
-class ControllerLink:
+class ControllerLink(driver.Driver):
     """One controller, for one episode.
 
     Args:
@@ -82,8 +76,8 @@ class ControllerLink:
             except OSError:
                 raise ControllersGone from None
 
-    def wait_loaded(self) -> None:
-        """Wait until the controller is ready to be asked. From here on its time counts: the world has been reset."""
+    def wait_ready(self, space: Any, clock: driver.Clock) -> None:
+        """Wait until the controller has been loaded. From here on its time counts."""
         self._deadline = time.monotonic() + self._limit
         self._checked(self._waited(self._dialogue.greet, "loading", self._deadline))
 
@@ -122,6 +116,10 @@ class ControllerLink:
             return self._checked(answer).get("action"), False
         except socket.timeout:
             return None, True
+
+    def described(self) -> str:
+        """Say that the controller returned it."""
+        return "the controller returned"
 
     def _spoke(self) -> bool:
         try:

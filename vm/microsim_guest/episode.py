@@ -6,58 +6,64 @@ from typing import Any, Dict, Optional, Tuple
 
 from microsim_guest import codec, recorder, resetting, wire
 from microsim_guest.camera import Camera
-from microsim_guest.controllerlink import ControllerFailed, ControllerLate, ControllerLink
+from microsim_guest.controllerlink import ControllerFailed, ControllerLate
+from microsim_guest.driver import Driver, DriverFailed, Ended
 
 
-def to_action(action: Any, space: Any) -> Any:
+def to_action(action: Any, space: Any, whose: str = "the controller returned") -> Any:
     """Turn what a controller returned into what ``step`` takes.
 
+    Args:
+        action: What it returned.
+        space: The world's action space, or None.
+        whose: The beginning of a sentence on it.
+
     Raises:
-        ControllerFailed: Not numeric, not finite, or not of the space's shape and type.
+        DriverFailed: Not numeric, not finite, or not of the space's shape and type.
     """
     np = codec.numpy()
     if action is None:
-        raise ControllerFailed("the controller returned None instead of an action")
+        raise DriverFailed("{} None instead of an action".format(whose))
     dtype, shape = getattr(space, "dtype", None), getattr(space, "shape", None)
     if np is None or shape is None or dtype is None:
-        _require_numbers(action, action)
+        _require_numbers(action, action, whose)
         return action
     try:
         given = np.asarray(action)
     except ValueError as error:  # a ragged list
-        raise _no_action(action, error) from None
+        raise _no_action(action, error, whose) from None
     if given.dtype.kind not in "fiub":
-        raise _no_action(action, "expected numbers")
+        raise _no_action(action, "expected numbers", whose)
     if given.shape != tuple(shape):
-        raise ControllerFailed("the controller returned an action of shape {}, the world takes {}".format(
-            list(given.shape), list(shape)))  # fmt: skip
+        raise DriverFailed("{} an action of shape {}, the world takes {}".format(
+            whose, list(given.shape), list(shape)))  # fmt: skip
     with np.errstate(all="ignore"):  # what does not fit is refused below
         array = given.astype(dtype)
     if not np.isfinite(given).all() or not np.isfinite(array).all():
-        raise ControllerFailed("the controller returned an action that is not finite: {}".format(action))
+        raise DriverFailed("{} an action that is not finite: {}".format(whose, action))
     contains = getattr(space, "contains", None)
     if np.dtype(dtype).kind in "iub" and not ((array == given).all() and (contains is None or contains(array))):
-        raise ControllerFailed("the controller returned {}, the world takes {}".format(action, space))
+        raise DriverFailed("{} {}, the world takes {}".format(whose, action, space))
     return array.item() if array.shape == () else array
 
 
-def _require_numbers(part: Any, action: Any, depth: int = 0) -> None:
+def _require_numbers(part: Any, action: Any, whose: str, depth: int = 0) -> None:
     """Check an action for which there is no space: numbers, or lists, arrays and dicts of them."""
     if depth > codec.MAX_DEPTH:
-        raise ControllerFailed("the controller returned an action that is nested too deeply")
+        raise DriverFailed("{} an action that is nested too deeply".format(whose))
     if hasattr(part, "tolist"):
         part = part.tolist()
     if isinstance(part, (list, tuple, dict)):
         for item in part.values() if isinstance(part, dict) else part:
-            _require_numbers(item, action, depth + 1)
+            _require_numbers(item, action, whose, depth + 1)
     elif not isinstance(part, (bool, int, float)):
-        raise _no_action(action, "expected numbers, not {}".format(type(part).__name__))
+        raise _no_action(action, "expected numbers, not {}".format(type(part).__name__), whose)
     elif not math.isfinite(part if isinstance(part, float) else 0.0):
-        raise ControllerFailed("the controller returned an action that is not finite: {}".format(action))
+        raise DriverFailed("{} an action that is not finite: {}".format(whose, action))
 
 
-def _no_action(action: Any, why: Any) -> ControllerFailed:
-    return ControllerFailed("the controller returned {!r}, which is no action: {}".format(str(action)[:80], why))
+def _no_action(action: Any, why: Any, whose: str) -> DriverFailed:
+    return DriverFailed("{} {!r}, which is no action: {}".format(whose, str(action)[:80], why))
 
 
 class NoTime(wire.KnownError):
@@ -72,7 +78,7 @@ class NoTime(wire.KnownError):
 
 
 def run(
-    world: Any, seed: Optional[int], limits: Dict[str, Any], link: ControllerLink, camera: Optional[Camera] = None
+    world: Any, seed: Optional[int], limits: Dict[str, Any], driver: Driver, camera: Optional[Camera] = None
 ) -> Tuple[Dict[str, Any], recorder.Recorder]:
     """Run one episode in the world.
 
@@ -82,14 +88,14 @@ def run(
         limits: ``max_steps``, after which the episode is truncated; ``max_time_s``, likewise of simulated time, or
             None; ``late``, what is done where the controller misses a step's deadline: "fail", or take the action
             before ("hold") or no action ("zero"); ``options`` for ``reset``, where there are any.
-        link: The controller.
+        driver: The controller, or the recording.
         camera: What takes pictures of it, where any are wanted.
 
     Returns:
         Flags, metrics, which limit was met, and the recorded columns.
 
     Raises:
-        Exception: Whatever the world raises. A controller's failure is part of the result instead, because
+        Exception: Whatever the world raises. The driver's failure is part of the result instead, because
             the steps up to it are worth having.
     """
     rows = recorder.Recorder()
@@ -109,14 +115,14 @@ def run(
         camera.look(0)
     last: Any = None
     try:
-        link.wait_loaded()
+        driver.wait_ready(space, lambda: _since(began, time_of(world, info)))
         for step in range(limits["max_steps"]):
-            action, late = link.act(observation, step)
+            action, late = driver.act(observation, step)
             if late:
                 result["late_steps"] += 1
                 action = in_place_of_late(limits["late"], last, space, step)
             else:
-                action = to_action(action, space)
+                action = to_action(action, space, driver.described())
             try:
                 rows.append("action", action)
             except (recorder.ShapeChanged, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -131,7 +137,7 @@ def run(
                 rows.append("state", state())
             rows.check_size()
             if camera is not None:
-                link.grant(camera.look(step + 1))
+                driver.grant(camera.look(step + 1))
             if terminated or truncated:
                 result["terminated"], result["truncated"] = bool(terminated), bool(truncated)
                 break
@@ -140,12 +146,15 @@ def run(
                 break
         else:
             result["truncated"], result["limit"] = True, "steps"
-    except ControllerFailed as error:
+    except Ended:
+        result["truncated"], result["limit"] = True, "recording"
+    except DriverFailed as error:
         result["error"] = wire.error_header(error, error.traceback_text)
+        if type(error) is DriverFailed:  # an action that is none, whoever it came from
+            result["error"]["kind"] = driver.kind
     if camera is not None:
         camera.look(rows.columns["reward"].rows if "reward" in rows.columns else 0, last=True)
-    ended = time_of(world, info)
-    result["simulated_s"] = None if began is None or ended is None else ended - began
+    result["simulated_s"] = _since(began, time_of(world, info))
     result["metrics"] = metrics_of(world, info)
     return result, rows
 
@@ -166,7 +175,7 @@ def in_place_of_late(policy: str, last: Any, space: Any, step: int) -> Any:
             if zeros is not None:
                 return to_action(zeros, space)
             why = "there is no earlier action, nor an action space, to say what stands in for it"
-        except ControllerFailed:
+        except DriverFailed:
             why = "zero, which would stand in for it, is no action of this world"
     else:
         why = "controller.late is fail"
@@ -190,10 +199,15 @@ def time_of(world: Any, info: Any) -> Optional[float]:
     return seconds if math.isfinite(seconds) else None
 
 
+def _since(began: Optional[float], now: Optional[float]) -> Optional[float]:
+    return None if began is None or now is None else now - began
+
+
 def _passed(began: Optional[float], now: Optional[float]) -> float:
-    if began is None or now is None:
+    passed = _since(began, now)
+    if passed is None:
         raise NoTime
-    return now - began
+    return passed
 
 
 def metrics_of(world: Any, info: Any) -> Any:

@@ -8,7 +8,19 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from microsim_guest import camera, codec, config, controllerlink, episode, processes, randomness, resetting, wire
+from microsim_guest import (
+    camera,
+    codec,
+    config,
+    controllerlink,
+    driver,
+    episode,
+    processes,
+    randomness,
+    recorded,
+    resetting,
+    wire,
+)
 
 Answer = Tuple[Dict[str, Any], List[bytes]]
 
@@ -136,18 +148,22 @@ class WorldHost:
         return packed(space.sample())
 
     def episode(self, args: Dict[str, Any], blobs: Tuple[bytes, ...]) -> Answer:
-        """Run one whole episode with a controller."""
+        """Run one whole episode with a controller, or with recorded actions."""
         started = time.monotonic()
         seed = self._begin(args["seed"])
         world = self._need_world()
         host = self._elsewhere if args.get("relay") else self._controllers
-        link = controllerlink.ControllerLink(host, args, blobs[0], seed)
+        source: driver.Driver
+        if args.get("kind") == "recording":
+            source = recorded.Recorded(args, blobs[0])
+        else:
+            source = controllerlink.ControllerLink(host, args, blobs[0], seed)
         film = args.get("film")
         pictures = None if film is None else camera.Camera(world, film["every"], film["most"])
         try:
-            result, rows = episode.run(world, seed, args, link, pictures)
+            result, rows = episode.run(world, seed, args, source, pictures)
         finally:
-            exit_info, output = link.finish()
+            exit_info, output = source.finish()
         columns, data = rows.describe()
         packed_metrics: List[bytes] = []
         result["metrics"] = codec.pack(result["metrics"], packed_metrics)

@@ -19,7 +19,7 @@ from microsim_vm.templates.spec import ControllerLimits
 
 MAX_BYTES = 64 << 20
 MOST_SECONDS = 86400  # as in a template
-Kind = Literal["python", "program"]
+Kind = Literal["python", "program", "recording"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Controller:
         data: Its file.
         filename: The file's name.
         kind: "python" for a file with ``act``, "program" for anything that can be executed and speaks the line
-            protocol.
+            protocol, "recording" for actions that the world host takes one after the other.
         words: A program's arguments.
     """
 

@@ -21,6 +21,7 @@ from microsim_vm.errors import (
     ControllerTimeoutError,
     InvalidEpisodeError,
     MicrosimError,
+    RecordingError,
 )
 from microsim_vm.film import Film
 
@@ -140,7 +141,7 @@ class EpisodeRecord:
         controller_stdout: What the controller printed, bounded.
         controller_stderr: Likewise.
         error: Why the controller failed, or the episode is invalid; None where neither is so.
-        limit: Which limit of ours truncated it: "steps", "time" (simulated); else "".
+        limit: What of ours truncated it: "steps", "time" (simulated), "recording" (it was at its end); else "".
         late_steps: Steps whose deadline the controller missed.
         simulated_s: Seconds of the world's own time; None where it tells none.
         attempts: What the controller tried, or did, that no controller should, one line each.
@@ -192,7 +193,7 @@ def from_answer(
     }
     steps = _steps(columns)
     end = msgspec.convert(result["controller"], type=End)
-    error: MicrosimError | None = _controller_error(result["error"], end)
+    error = _driver_error(result["error"], end)
     total, metrics = math.nan, {}
     try:
         total = scores.total(columns.get("reward"))
@@ -246,9 +247,11 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _controller_error(error: dict[str, Any] | None, end: End) -> ControllerError | None:
+def _driver_error(error: dict[str, Any] | None, end: End) -> MicrosimError | None:
     if error is None:
         return None
+    if error["kind"] == "recording":
+        return RecordingError(error["message"], hint="choose the columns or fields that the world takes, in its order")
     if error["kind"] == "controller_timeout":
         return ControllerTimeoutError(
             error["message"], cause="it hangs, or the limit is too low for this machine",

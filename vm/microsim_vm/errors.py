@@ -218,6 +218,10 @@ class LimitsError(MicrosimError, ValueError):
     """Limits for a controller that are none: an unknown name, or a value out of range."""
 
 
+class RecordingError(MicrosimError):
+    """A recording that cannot be used: unreadable, out of order, without the topic, or with actions of another form."""
+
+
 class OptionsError(MicrosimError, ValueError):
     """Options for a world's ``reset`` that JSON cannot hold."""
 

@@ -177,7 +177,7 @@ class Machine(Guest):
             seed: The episode's seed; the machine's own by default.
             max_steps: The episode is truncated there.
             timeout_seconds: Wall-clock limit; that of ``limits`` by default.
-            kind: Whether the file is Python source with ``act``, or a program.
+            kind: Whether the file is Python source with ``act``, a program, or recorded actions.
             words: A program's arguments.
             limits: What the controller may use; what its template says by default.
             options: What the world's ``reset`` is given as ``options``, where there are any.
@@ -211,7 +211,7 @@ class Machine(Guest):
             args["film"] = {"every": shots.every, "most": shots.most}
             within_s += camera.MAX_S
         with self._timed("episode"):
-            if self._limits.machine is None:
+            if self._limits.machine is None or kind == "recording":  # which is no process anywhere
                 result, blobs = self._client.call("world.episode", args, [source], timeout_s=within_s)
             else:
                 place, name = self._place(self._limits.machine), self._limits.machine
