@@ -125,12 +125,12 @@ class Collecting:
             except ResultsError as error:
                 self._problem = str(error)
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the results are, or why they are not."""
+    def written(self) -> tuple[str, bool] | None:
+        """Say where the results file is, or why there is none, and whether that is a problem; None if nobody asked."""
+        path = self._config.stash[RUN].settings.results
         if self._problem:
-            terminalreporter.line(f"microsim: {self._problem}", red=True)
-        elif self.result is not None and (path := self._config.stash[RUN].settings.results) is not None:
-            terminalreporter.line(f"microsim: results in {_near(path)}")
+            return self._problem, True
+        return None if path is None else (f"results: {_near(path)}", False)
 
     def _keep_worlds(self, payload: Mapping[str, Any]) -> None:
         worker = payload["worker"]

@@ -1,4 +1,4 @@
-"""The results file: a run's results as JSON, and its schema."""
+"""The results file: a run's results as JSON."""
 
 from __future__ import annotations
 
@@ -81,16 +81,6 @@ def read(path: Path) -> RunResult:
             f"{path} is no results file: {error}", hint="pytest --microsim-results FILE writes one"
         ) from None
     return _with_files(result, lambda file: os.path.join(path.parent.absolute(), file))
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of results files."""
-    made = msgspec.json.schema(RunResult)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Results of a run of pytest-microsim",
-        **made,
-    }
 
 
 class _Versioned(msgspec.Struct):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from microsim_vm.templates.spec import ControllerLimits
 
+from ..docstrings import documented
 from .spec import Bound, Document, Expectations, Normal, Parameter, PassRate
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -45,23 +44,13 @@ def _custom(kind: type) -> dict[str, Any]:
 
 def _explain(described: dict[str, Any], struct: type) -> None:
     """Say in a struct's schema, and in that of each of its fields, what its docstring says."""
-    text, attributes = _documented(struct)
+    text, attributes = documented(struct)
     described["description"] = text
     for name, field in described["properties"].items():
         constraint = field.pop("description", "")
         said = [attributes.get(name, ""), f"It is {constraint}." if constraint else ""]
         if any(said):
             field["description"] = " ".join(filter(None, said))
-
-
-def _documented(struct: type) -> tuple[str, dict[str, str]]:
-    """Return what a Google-style docstring says of a class, and of its attributes."""
-    text, _, block = (inspect.getdoc(struct) or "").partition("\nAttributes:\n")
-    attributes = {
-        found["name"]: " ".join(found["text"].split())
-        for found in re.finditer(r"^ {4}(?P<name>\w+): (?P<text>.*(?:\n {8}.*)*)", block, re.MULTILINE)
-    }
-    return " ".join(text.replace("``", "").split()), {name: said.replace("``", "") for name, said in attributes.items()}
 
 
 def _plain(node: Any) -> Any:
