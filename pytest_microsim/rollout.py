@@ -11,16 +11,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from microsim_vm.errors import ControllerError, MicrosimError
+from microsim_vm.errors import ControllerError, MicrosimError, VideoError
 
 from .episode import Episode
 from .errors import RecordError
+from .filming import PICTURES, Drive, Video, film
 from .gates.fingerprints import Fingerprint, combined
 from .seeds import check_seed, seed_of_episode
 
 if TYPE_CHECKING:
     from microsim_vm.controllers import Controller
+    from microsim_vm.episode import EpisodeRecord
     from microsim_vm.filesystem import Filesystem
+    from microsim_vm.film import Shots
     from microsim_vm.machine import Machine
     from microsim_vm.outputs import ExecResult
 
@@ -55,6 +58,7 @@ class Rollout:
         episodes: Episodes run so far by ``run``, also those that failed.
         recorded: The numbers given to ``record``, by name.
         children: What ``fork`` has made.
+        videos: The files that ``video`` has written.
         controllers: A digest of each controller that ``run`` was given, with its arguments, limits, ``max_steps``,
             ``timeout_seconds`` and ``options``; hex, in order.
     """
@@ -69,6 +73,7 @@ class Rollout:
         reseed: bool = True,
         max_steps: int = 1000,
         limits: Mapping[str, object] = MappingProxyType({}),
+        again: Callable[[], Machine] | None = None,
     ) -> None:
         self.machine = machine
         self.seed = seed
@@ -77,6 +82,7 @@ class Rollout:
         self.recorded: dict[str, float] = {}
         self.children: list[Rollout] = []
         self.controllers: list[str] = []
+        self.videos: list[Path] = []
         self._folders = list(dict.fromkeys(controller_folders))
         self._reseed = reseed
         self._max_steps = max_steps
@@ -85,6 +91,8 @@ class Rollout:
         self._ran: list[str] = []
         self._by_hand: list[Fingerprint] = []
         self._lost_by_hand = 0
+        self._again = again
+        self._drives: list[Drive] = []
 
     def __repr__(self) -> str:
         return f"<Rollout seed={self.seed} world={self.world}>"
@@ -140,23 +148,29 @@ class Rollout:
         world_options = reset_options.checked(options)
         episode_seed = self._next_seed(seed)
         self.controllers.append(given.digest(chosen, most, timeout_seconds, world_options))
-        try:
-            record = self.machine.run_episode(
+
+        def drive(machine: Machine, max_steps: int, shots: Shots | None = None) -> EpisodeRecord:
+            return machine.run_episode(
                 given.data,
                 filename=given.filename,
                 kind=given.kind,
                 words=given.words,
                 seed=episode_seed,
-                max_steps=most,
+                max_steps=max_steps,
                 timeout_seconds=timeout_seconds,
                 limits=chosen,
                 options=world_options,
+                shots=shots,
             )
+
+        try:
+            record = drive(self.machine, most)
         except MicrosimError as error:
             self._ran.append(_lost(episode_seed, error))
             raise
         episode = Episode(record, controller=shown)
         self.episodes.append(episode)
+        self._drives.append(drive)
         self._ran.append(episode.fingerprint)
         if episode.error is not None:
             raise episode.error
@@ -303,6 +317,34 @@ class Rollout:
         ]
         self.children += children
         return children
+
+    @_raises_at_the_call
+    def video(self, path: str | os.PathLike[str], *, episode: int = -1, pictures: int = PICTURES) -> Video:
+        """Write a video of an episode that ``run`` has run: its world is drawn by its own ``render()``.
+
+        The episode is run again, with a camera on, in another microVM with the same start. The one in the video is the
+        one that was, bit by bit, where :attr:`~pytest_microsim.filming.Video.same` says so: a world or controller that
+        depends on more than its seed, or on what was done to this microVM before, has others.
+
+        Args:
+            path: An .mp4 or .gif, which is replaced; a relative one is in the working directory.
+            episode: Which, as an index into ``episodes``.
+            pictures: How many it may have, 2 to 2000, evenly over the episode.
+
+        Raises:
+            VideoError: There is no such episode, its world cannot be drawn, or the file not be written.
+            MemoryBudgetError: Other guests hold the memory of another microVM.
+        """
+        if not -len(self._drives) <= episode < len(self._drives):
+            raise VideoError(
+                f"there is no episode {episode} to make a video of: run() has run {len(self._drives)}",
+                hint="steps that are driven by hand have no video",
+            )
+        if self._again is None:
+            raise VideoError("a fork of a rollout has no start that it could be run again from")
+        made = film(Path(path), self.episodes[episode], self._again, self._drives[episode], pictures=pictures)
+        self.videos.append(made.path)
+        return made
 
     def close(self) -> None:
         """End the microVM and all that were forked from it; the fixture does this at the end of the test."""
