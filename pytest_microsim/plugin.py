@@ -13,15 +13,17 @@ from .collection import check_command_line, parametrize_seeds, report_problems
 from .fixtures import _microsim_worlds, rollout, warm_world
 from .markers import REGISTERED
 from .options import add_options
-from .report import captures
+from .report import captures, trajectories, videos
 from .report.collecting import NAME as COLLECTING
 from .report.collecting import Collecting
+from .report.judges import add_judge
 from .report.payload import ATTRIBUTE, ENDED, attach_properties, payload_of
 from .report.rollouts import ended_facts
 from .report.sections import add_section
 from .report.terminal import write_summary
 from .report.verdicts import Verdicts
 from .scenarios.collection import collected
+from .scenarios.judging import PassRates
 from .sharding import note_empty_shard, pass_empty_shard, select_shard
 from .state import ITEM, REPEATS, RUN, Run
 from .stopping import Stopping
@@ -49,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(collecting, COLLECTING)
         config.pluginmanager.register(Verdicts(config, collecting), _VERDICTS)
         config.pluginmanager.register(Stopping(config))
+        add_judge(config, PassRates())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -132,6 +135,10 @@ def pytest_runtest_makereport(
     """Let a report carry the facts of its rollout, and a failed one say how to replay it."""
     attach_properties(item)
     report = yield
+    state = item.stash.get(ITEM, None)
+    if call.when == "call" and state is not None and item.stash.get(_CALLED, True):
+        trajectories.written(item, state, report)
+        videos.announced(item, state, report)
     if call.when != "teardown":
         # The set-up's report makes the group known even if the call never ends; the call's replaces it.
         payload = payload_of(item, report, ended=call.when == "call" and item.stash.get(_CALLED, True))
@@ -142,7 +149,8 @@ def pytest_runtest_makereport(
             note_replay(item)
             offer_shell(item, report)
     captures.ended(item, report)
-    if call.when == "teardown" and (state := item.stash.get(ITEM, None)) is not None:
+    videos.ended(item, report)
+    if call.when == "teardown" and state is not None:
         setattr(report, ENDED, ended_facts(state, report))
     return report
 

@@ -9,6 +9,7 @@ import pytest
 from ..collection import PARAMETER, group_key, other_parameters
 from ..environment import as_text, digest_of
 from ..markers import microsim_mark
+from ..scenarios.collection import asked_rate
 from ..state import ITEM, RUN, ItemState, Run
 from .rollouts import facts_of
 from .samples import sample_facts
@@ -124,6 +125,7 @@ def _group(item: pytest.Item, state: ItemState) -> dict[str, Any]:
         "parameters": "-".join(part for part in (before, after) if part),
         "location": [path, item.location[1], ".".join([*chain, function])],
         "scenario": state.scenario,
+        "asked_rate": asked_rate(item),
         "tags": list(state.tags or _tags(item)),
         "environment": _shared(state),
         "expected": state.param.group_size if state.param else 1,

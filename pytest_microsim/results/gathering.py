@@ -15,7 +15,7 @@ from ..gates.variance import GATE
 from ..gates.verdicts import Outcome as GateOutcome
 from ..gates.verdicts import Verdict
 from ..statistics.intervals import clopper_pearson
-from .model import GateResult, GroupResult, Host, Outcome, Phase, Rate, RolloutResult, WorldResult
+from .model import AskedRate, GateResult, GroupResult, Host, Outcome, Phase, Rate, RolloutResult, WorldResult
 
 TRIED = ("passed", "failed", "missed")
 """Outcomes of rollouts in which the test had its say: the others tell nothing of what it tests."""
@@ -82,6 +82,7 @@ def group_of(facts: Mapping[str, Any], rollouts: Iterable[RolloutResult], verdic
         expected=facts["expected"],
         rollouts=ordered,
         pass_rate=rate_of(ordered),
+        asked_rate=None if facts["asked_rate"] is None else AskedRate(**facts["asked_rate"]),
         n_eff=next((v.n_eff for v in verdicts if v.gate == GATE and v.outcome in _ASSESSED), None),
     )
     add_verdicts(group, verdicts)

@@ -124,6 +124,14 @@ class Rate(_Part, kw_only=True):
     confidence: float = 0.95
 
 
+class AskedRate(_Part, kw_only=True):
+    """How many of a group's seeds have to pass; see :class:`pytest_microsim.scenarios.spec.PassRate`."""
+
+    at_least: float
+    confidence: float
+    by: str
+
+
 class GateResult(_Part, kw_only=True):
     """What one gate, or another judge of a whole group, said; see :class:`~pytest_microsim.gates.verdicts.Verdict`."""
 
@@ -223,6 +231,7 @@ class GroupResult(_Part, kw_only=True):
         expected: How many seeds it has.
         rollouts: In order of seeds and runs.
         pass_rate: Of the first runs; null where nothing ran.
+        asked_rate: What a scenario asks for; null where every seed has to pass.
         n_eff: How many independent episodes it amounts to; null where that was not assessed.
         verdicts: Of all judges.
         baseline: Null where there is none, or nobody asked.
@@ -238,6 +247,7 @@ class GroupResult(_Part, kw_only=True):
     expected: int
     rollouts: list[RolloutResult] = []
     pass_rate: Rate | None = None
+    asked_rate: AskedRate | None = None
     n_eff: float | None = None
     verdicts: list[GateResult] = []
     baseline: BaselineResult | None = None

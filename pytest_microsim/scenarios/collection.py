@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from ..errors import ScenarioError
@@ -39,6 +40,13 @@ def scenario_of(item: pytest.Item) -> Scenario | None:
     """Return the scenario that a test comes from; None for a test in Python."""
     file = item.getparent(ScenarioFile)
     return None if file is None else file.scenario
+
+
+def asked_rate(item: pytest.Item) -> dict[str, Any] | None:
+    """Return how many seeds of a test have to pass, as simple types; None where all have to."""
+    scenario = scenario_of(item)
+    rate = None if scenario is None else scenario.document.pass_rate
+    return None if rate is None else msgspec.to_builtins(rate)
 
 
 class ScenarioFile(pytest.Module):
@@ -70,12 +78,10 @@ def _function(scenario: Scenario) -> Callable[..., None]:
     if any(parameter.grid is not None for parameter in scenario.document.parameters.values()):
 
         def test(request: pytest.FixtureRequest, rollout: Rollout, parameters: Any) -> None:
-            __tracebackhide__ = True
             run(scenario, request.node, rollout)
     else:
 
         def test(request: pytest.FixtureRequest, rollout: Rollout) -> None:  # type: ignore[misc]
-            __tracebackhide__ = True
             run(scenario, request.node, rollout)
 
     test.__code__ = test.__code__.replace(co_filename=str(scenario.path), co_firstlineno=1, co_name=scenario.name)

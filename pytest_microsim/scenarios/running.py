@@ -37,7 +37,6 @@ def run(scenario: Scenario, item: pytest.Item, rollout: Rollout) -> None:
         pytest.fail.Exception: It is not as expected, or was not finished.
         pytest.xfail.Exception: It missed what is expected, and the group is judged by how many do.
     """
-    __tracebackhide__ = True
     state = item.stash[ITEM]
     place = item.location[0]
     try:
@@ -48,7 +47,9 @@ def run(scenario: Scenario, item: pytest.Item, rollout: Rollout) -> None:
     except ControllerError as error:
         missed = [f"{place}:{scenario.line('controller')}: {error}"]
     except MicrosimError as error:
-        raise _failure(str(error), state) from None
+        raise _failure(
+            f"{place}:{scenario.line('parameters' if state.parameters else 'world')}: {error}", state
+        ) from None
     if not missed:
         return
     if scenario.document.pass_rate is not None:

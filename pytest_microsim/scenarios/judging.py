@@ -1,0 +1,71 @@
+"""The judge of pass rates: whether enough seeds of a scenario passed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..gates.verdicts import Outcome, Verdict
+from ..results.gathering import complete
+from ..results.model import AskedRate, GroupResult
+from .passrate import assess
+from .spec import PassRate
+
+GATE = "pass rate"
+
+
+class PassRates:
+    """Judges the groups of scenarios that ask for a pass rate."""
+
+    def judge(self, groups: Sequence[GroupResult]) -> Mapping[str, Sequence[Verdict]]:
+        """Judge all groups of a run, each on its own."""
+        return {group.key: [_verdict(group, group.asked_rate)] for group in groups if group.asked_rate is not None}
+
+
+def _verdict(group: GroupResult, asked: AskedRate) -> Verdict:
+    rate = group.pass_rate
+    total = 0 if rate is None else rate.total
+    if rate is None or not complete(group):
+        return Verdict(
+            gate=GATE,
+            group=group.name,
+            outcome=Outcome.NOT_ASSESSED,
+            message=f"{total} of {group.expected} seeds have passed or missed; all of them have to for a pass rate",
+            n=total,
+        )
+    failed = sum(rollout.outcome == "failed" for rollout in group.rollouts if rollout.run == 1)
+    if failed:
+        return Verdict(
+            gate=GATE,
+            group=group.name,
+            outcome=Outcome.NOT_ASSESSED,
+            message=f"{failed} of {total} seeds failed on their own, for another reason than what the scenario expects",
+            n=total,
+        )
+    found = assess(PassRate(at_least=asked.at_least, confidence=asked.confidence, by=asked.by), rate.passed, total)
+    if found.met:
+        return Verdict(gate=GATE, group=group.name, outcome=Outcome.PASSED, message=found.message, n=total)
+    if not found.possible:
+        return Verdict(
+            gate=GATE,
+            group=group.name,
+            outcome=Outcome.INCONCLUSIVE,
+            message=f"{found.message}; so few seeds cannot show it, even if all pass",
+            n=total,
+            cause="other seeds were chosen on the command line than the scenario has",
+        )
+    return Verdict(
+        gate=GATE,
+        group=group.name,
+        outcome=Outcome.FAILED,
+        message=found.message,
+        n=total,
+        cause=f"{total - rate.passed} seeds missed what the scenario expects: {_missed(group)}",
+        next_step="replay one of them; the summary has the commands of the worst",
+    )
+
+
+def _missed(group: GroupResult) -> str:
+    """Return the first few seeds that missed."""
+    seeds = [rollout.seed for rollout in group.rollouts if rollout.run == 1 and rollout.outcome != "passed"]
+    more = f", ... ({len(seeds)} seeds)" if len(seeds) > 12 else ""
+    return "seeds " + ", ".join(seeds[:12]) + more
