@@ -1,0 +1,23 @@
+// Addresses of the pages, after the # of the file's own.
+
+const toGroup = (group) => `#/group/${group.at}`;
+const toRollout = (group, index) => `#/group/${group.at}/rollout/${index}`;
+
+function seedName(group, index) {
+  const run = group.rollouts.run[index];
+  return `seed ${group.rollouts.seed[index]}${run > 1 ? `, run ${run}` : ""}`;
+}
+
+function rolloutLink(group, index, text) {
+  const outcome = group.outcomes[index];
+  return h("a", { href: toRollout(group, index), class: outcome, "aria-label": text ? null : `${seedName(group, index)}, ${outcome}` }, text || group.rollouts.seed[index]);
+}
+
+/** What an address leads to: the page's name, and the group and the rollout it is about. */
+function parsedRoute(hash) {
+  const words = hash.replace(/^#\/?/, "").split("/");
+  const group = words[0] === "group" ? report.groups[Number(words[1])] : null;
+  if (group && words[2] === "rollout" && Number(words[3]) < group.size) return { name: "rollout", group, index: Number(words[3]) };
+  if (group) return { name: "group", group };
+  return { name: PAGES.some(([name]) => name === words[0]) ? words[0] : "overview" };
+}
