@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from .alone import replay_of
 from .collection import next_world, param_of, seed_of, session_world, world_of
 from .environment import environment_of
 from .markers import microsim_mark
-from .report import captures
+from .report import captures, videos
 from .report.rollouts import fork_phases
 from .scenarios.collection import scenario_of
 from .scenarios.running import describe
@@ -74,8 +75,9 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         state.environment = environment_of(world, seed)
         state.replay = replay_of(item, seed, world)
         clock = state.replay.wall_clock
+        again = partial(world.fork, seed, reseed=mark.reseed, wall_clock="now" if clock is None else clock)
         asked = time.time()
-        machine = world.fork(seed, reseed=mark.reseed, wall_clock="now" if clock is None else clock)
+        machine = again()
         state.phases += fork_phases(asked, time.time(), machine.timings["fork"] / 1000.0)
     state.rollout = Rollout(
         machine,
@@ -85,11 +87,13 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         reseed=mark.reseed,
         max_steps=mark.max_steps,
         limits=mark.limits,
+        again=again,
     )
     with captures.kept(state):
         if name == next_world(item):
             world.prepare()
         yield state.rollout
+    videos.made(state)
 
 
 @contextmanager

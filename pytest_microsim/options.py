@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from microsim_vm.errors import NetworkError, SeedError
+from microsim_vm.errors import NetworkError, SeedError, VideoError
 
 from .replay import ReplayId
 from .seeds import parse_seeds
@@ -110,6 +110,20 @@ def add_options(parser: pytest.Parser) -> None:
         help="write what the run found to this file, as JSON by a published schema",
     )
     group.addoption(
+        "--microsim-trajectories",
+        type=_absolute,
+        metavar="DIR",
+        help="write every episode to an MCAP file in this directory, which Foxglove and PlotJuggler open, and of which "
+        "microsim export makes a data set",
+    )
+    group.addoption(
+        "--microsim-video",
+        type=_absolute,
+        metavar="DIR",
+        help="write a video of the last episode of each failed rollout to this directory: it is run again, with a "
+        "camera on",
+    )
+    group.addoption(
         "--microsim-keep",
         choices=KEEP,
         help="keep the microVM of each failed rollout as it was when its test failed: a sandbox that hibernates, until "
@@ -167,6 +181,8 @@ class Settings:
         subnets: The range for rollouts' networks, or "" where neither flag nor ini setting says one.
         pcap: Where the captures of failed rollouts go, or None if nothing is captured.
         results: The file that the run's results go to, or None if they are not written.
+        trajectories: Where every episode goes, or None if none is written.
+        video: Where the videos of failed rollouts go, or None if none are made.
         keep: Whether failed rollouts are kept.
         repeat: How often each seed is run, where the marker does not say.
         variance, min_effective_seeds, strict: What the marker ``microsim`` says of these where it says nothing.
@@ -187,6 +203,8 @@ class Settings:
     cache_dir: Path | None
     subnets: str
     pcap: Path | None
+    trajectories: Path | None
+    video: Path | None
     results: Path | None
     keep: bool
     repeat: int
@@ -253,6 +271,8 @@ def read_settings(config: pytest.Config) -> Settings:
         cache_dir=_ini_directory(config) / Path(cache_dir).expanduser() if cache_dir else None,
         subnets=_subnets(config),
         pcap=Path(option.microsim_pcap) if option.microsim_pcap else None,
+        trajectories=Path(option.microsim_trajectories) if option.microsim_trajectories else None,
+        video=_video(option.microsim_video),
         results=_file(option.microsim_results, "--microsim-results"),
         keep=option.microsim_keep is not None,
         repeat=option.microsim_repeat or 1,
@@ -295,6 +315,18 @@ def _subnets(config: pytest.Config) -> str:
             source = "--microsim-subnets" if flag else f"{config.inipath}: microsim_subnets"
             raise pytest.UsageError(f"{source}: {error}") from None
     return text
+
+
+def _video(folder: str | None) -> Path | None:
+    if folder is None:
+        return None
+    from .trajectories.video import usual_suffix
+
+    try:
+        usual_suffix()
+    except VideoError as error:
+        raise pytest.UsageError(f"--microsim-video: {error}") from None
+    return Path(folder)
 
 
 def _ini_variance(config: pytest.Config) -> str:

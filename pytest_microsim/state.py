@@ -175,6 +175,9 @@ class ItemState:
         scenario: The scenario's file; empty for a test in Python.
         tags: The scenario's.
         files: What it has left on disk, by what it is: "video", "trajectory", "pcap".
+        film: Where its video is to be written, once it has failed.
+        remarks: What is to be said of its files in the report of its failure.
+        afterwards: What is to be said of them in its last report.
     """
 
     world: str
@@ -196,6 +199,9 @@ class ItemState:
     scenario: str = ""
     tags: tuple[str, ...] = ()
     files: dict[str, Path] = field(default_factory=dict)
+    film: Path | None = None
+    remarks: list[str] = field(default_factory=list)
+    afterwards: list[str] = field(default_factory=list)
 
 
 RUN = pytest.StashKey[Run]()

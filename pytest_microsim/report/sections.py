@@ -86,6 +86,7 @@ def _lines(item: pytest.Item, state: ItemState) -> Iterator[str]:
         yield capture
     if place := kept(item, state):
         yield place
+    yield from state.remarks
     for number, episode in enumerate(state.rollout.episodes):
         which = f"episode {number}, seed {episode.seed}"
         yield f"{which}: {episode!r}, {dict(episode.metrics)}"
