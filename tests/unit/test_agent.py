@@ -144,11 +144,13 @@ def test_odd_events_and_errors_of_a_guest_are_errors_of_its_own(guest: Guest, cl
         request = guest.link.receive().header
         guest.link.send({"id": request["id"], "event": ["no", "stream"]})
         guest.link.send({"id": request["id"], "event": {"x": 1}}, [b"data"])
-        guest.link.send({"id": request["id"], "error": {"kind": "world", "message": "the shelf fell", "traceback": 7}})
+        error = {"kind": "world", "message": "the shelf fell", "hint": "mind it", "traceback": 7}
+        guest.link.send({"id": request["id"], "error": error})
 
     playing(act)
-    with pytest.raises(WorldError, match="the shelf fell"):
+    with pytest.raises(WorldError, match="the shelf fell") as caught:
         client.call("world.step", timeout_s=5, on_event=lambda stream, data: None)
+    assert caught.value.hint == "mind it"
 
 
 @pytest.mark.parametrize("answer", [{"ok": [1]}, {"error": "x"}, {"error": []}, {"ok": 3, "error": 4}])
