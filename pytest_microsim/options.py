@@ -110,6 +110,12 @@ def add_options(parser: pytest.Parser) -> None:
         help="write what the run found to this file, as JSON by a published schema",
     )
     group.addoption(
+        "--microsim-report",
+        type=_absolute,
+        metavar="FILE",
+        help="write a report of the run to this HTML file, which needs neither network nor server to be read",
+    )
+    group.addoption(
         "--microsim-trajectories",
         type=_absolute,
         metavar="DIR",
@@ -181,6 +187,7 @@ class Settings:
         subnets: The range for rollouts' networks, or "" where neither flag nor ini setting says one.
         pcap: Where the captures of failed rollouts go, or None if nothing is captured.
         results: The file that the run's results go to, or None if they are not written.
+        report: The HTML file that the run's report goes to, or None if there is to be none.
         trajectories: Where every episode goes, or None if none is written.
         video: Where the videos of failed rollouts go, or None if none are made.
         keep: Whether failed rollouts are kept.
@@ -206,6 +213,7 @@ class Settings:
     trajectories: Path | None
     video: Path | None
     results: Path | None
+    report: Path | None
     keep: bool
     repeat: int
     variance: str
@@ -274,6 +282,7 @@ def read_settings(config: pytest.Config) -> Settings:
         trajectories=Path(option.microsim_trajectories) if option.microsim_trajectories else None,
         video=_video(option.microsim_video),
         results=_file(option.microsim_results, "--microsim-results"),
+        report=_file(option.microsim_report, "--microsim-report"),
         keep=option.microsim_keep is not None,
         repeat=option.microsim_repeat or 1,
         variance=variance,

@@ -17,6 +17,7 @@ from .report import captures, trajectories, videos
 from .report.collecting import NAME as COLLECTING
 from .report.collecting import Collecting
 from .report.judges import add_judge
+from .report.pages import Pages
 from .report.payload import ATTRIBUTE, ENDED, attach_properties, payload_of
 from .report.rollouts import ended_facts
 from .report.sections import add_section
@@ -51,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(collecting, COLLECTING)
         config.pluginmanager.register(Verdicts(config, collecting), _VERDICTS)
         config.pluginmanager.register(Stopping(config))
+        config.pluginmanager.register(Pages(config))
         add_judge(config, PassRates())
 
 
