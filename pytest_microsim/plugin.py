@@ -15,8 +15,9 @@ from .markers import REGISTERED
 from .options import add_options
 from .report import captures, trajectories, videos
 from .report.collecting import NAME as COLLECTING
-from .report.collecting import Collecting
+from .report.collecting import Collecting, collecting_of
 from .report.judges import add_judge
+from .report.live import show_live
 from .report.pages import Pages
 from .report.payload import ATTRIBUTE, ENDED, attach_properties, payload_of
 from .report.rollouts import ended_facts
@@ -84,6 +85,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Refuse what the command line cannot have before workers are started."""
     check_command_line(session.config)
     check_terminal(session.config)
+    if session.config.stash[RUN].controls:
+        show_live(session.config)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -165,6 +168,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Write the summary of worlds and groups."""
-    verdicts: Any = terminalreporter.config.pluginmanager.get_plugin(_VERDICTS)
-    if verdicts is not None:
-        write_summary(terminalreporter, verdicts, terminalreporter.config.stash[RUN].replayed)
+    config = terminalreporter.config
+    verdicts: Any = config.pluginmanager.get_plugin(_VERDICTS)
+    collecting = collecting_of(config)
+    if verdicts is not None and collecting is not None:
+        write_summary(terminalreporter, verdicts, collecting, config.stash[RUN].replayed)

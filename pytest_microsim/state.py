@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from .worlds import WorldPool
 
 
+ERASE_BELOW = "\x1b[J"
+"""Tells a terminal to erase all that follows its cursor."""
+
 REPEATS = "microsim_repeats"
 """The name under which workers are told of :attr:`Run.repeats`."""
 
@@ -128,8 +131,10 @@ class Run:
     def progress(self, text: str) -> None:
         """Write to the real stderr at once, past all capturing: warming a world can take minutes."""
         if self.stderr is not None:
+            # The lines that show how far groups have come, of another process perhaps, are below pytest's own.
+            erase = ERASE_BELOW if os.isatty(self.stderr) and os.environ.get("TERM", "dumb") != "dumb" else ""
             # One write call, so that the lines of several workers do not mix.
-            os.write(self.stderr, text.encode("utf-8", "replace"))
+            os.write(self.stderr, (erase + text).encode("utf-8", "replace"))
 
     def close(self) -> None:
         """Give back the duplicate of stderr, and remove what the runs of this session have left for each other."""

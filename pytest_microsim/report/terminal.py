@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from ..gates.verdicts import Outcome, Verdict
+from ..results.model import GroupResult
+from .collecting import Collecting
+from .standouts import standouts
+from .table import table_of
 from .verdicts import Verdicts, WorldSummary
 
 _MOST_LISTED = 20
@@ -32,15 +37,22 @@ _LISTED = {
 """What is listed besides failures, and how."""
 
 
-def write_summary(terminal: pytest.TerminalReporter, verdicts: Verdicts, replayed: tuple[bool, str] | None) -> None:
-    """Write the section, if any test used a world.
+def write_summary(
+    terminal: pytest.TerminalReporter,
+    verdicts: Verdicts,
+    collecting: Collecting,
+    replayed: tuple[bool, str] | None,
+) -> None:
+    """Write the section, if any test used a world, or results were asked for.
 
     Args:
         terminal: Where.
         verdicts: What became known of worlds and groups.
+        collecting: The results.
         replayed: Whether the one rollout that was replayed came out as it was, and a line on it.
     """
-    if not verdicts.worlds and not verdicts.judged:
+    written = collecting.written()
+    if not verdicts.worlds and not verdicts.judged and written is None:
         return
     terminal.section("microsim", "-")
     for name, world in sorted(verdicts.worlds.items()):
@@ -53,6 +65,21 @@ def write_summary(terminal: pytest.TerminalReporter, verdicts: Verdicts, replaye
         terminal.line(f"replay: {line}", green=same, yellow=not same, bold=True)
     for line, loud in _verdict_lines(verdicts.judged):
         terminal.line(line, yellow=loud)
+    for line in _group_lines(collecting.groups, terminal.verbosity):
+        terminal.line(line)
+    for line in collecting.baselines:
+        terminal.line(f"baseline: {line}", yellow=True)
+    if written is not None:
+        line, problem = written
+        terminal.line(line, red=problem, bold=problem)
+
+
+def _group_lines(groups: Sequence[GroupResult], verbosity: int) -> Iterator[str]:
+    """Yield the table of groups, and the seeds that stand out; with -q no seeds, and with -qq nothing."""
+    if verbosity > -2:
+        yield from table_of(groups, shutil.get_terminal_size().columns)
+    if verbosity > -1:
+        yield from standouts(groups)
 
 
 def _world_line(name: str, world: WorldSummary) -> str:
