@@ -120,7 +120,7 @@ def add_options(parser: pytest.Parser) -> None:
         type=_absolute,
         metavar="DIR",
         help="write every episode to an MCAP file in this directory, which Foxglove and PlotJuggler open, and of which "
-        "microsim export makes a data set",
+        "microsim dataset makes a data set",
     )
     group.addoption(
         "--microsim-video",

@@ -1,4 +1,4 @@
-"""Episodes as files, each with what it was: what ``--microsim-trajectories`` leaves and ``microsim export`` reads."""
+"""Episodes as files, each with what it was: what ``--microsim-trajectories`` leaves and ``microsim dataset`` reads."""
 
 from __future__ import annotations
 
