@@ -31,6 +31,7 @@ class Pages:
             self._said = str(error), True
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
+    @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the report is, or why there is none."""
         if self._said is not None:

@@ -1,6 +1,7 @@
 // On paper: the overview, every group with its charts, and every rollout that did not pass, all expanded.
 
 const PAPER_PX = 680;
+const HALF_PX = 318;
 const PAPER_GROUPS = 40;
 const PAPER_ROLLOUTS = 60;
 const PAPER_ROWS = 30;
@@ -25,10 +26,10 @@ function prepareForPaper() {
 let paperData = null;
 
 function paperGroup(group) {
-  const columns = telling(group, paperData?.curves.get(group.at)?.columns || []).slice(0, FIRST_CHARTS);
+  const columns = telling(group, distinct(paperData?.curves.get(group.at)?.columns || [])).slice(0, FIRST_CHARTS);
   return h("article", { class: "sheet" }, h("h2", null, group.name), groupFacts(group), verdicts(group), clusters(group), baselinePanel(group),
-    legend(outcomeLegend(group)), spread(group).varied.slice(0, FIRST_STRIPS).map((name) => strip(group, name, PAPER_PX)),
-    columns.map((column) => overlay(group, column, { width: PAPER_PX })), rolloutTable(group, group.name, PAPER_ROWS));
+    legend(outcomeLegend(group)), h("div", { class: "charts" }, spread(group).varied.slice(0, FIRST_STRIPS).map((name) => strip(group, name, HALF_PX)),
+      columns.map((column) => overlay(group, column, { width: HALF_PX }))), rolloutTable(group, group.name, PAPER_ROWS));
 }
 
 function paperRollout(group, index) {
@@ -41,6 +42,7 @@ function paperRollout(group, index) {
 
 function lay() {
   const paper = document.getElementById("paper");
+  papers.length = 0;
   const bad = report.groups.slice(0, PAPER_GROUPS).flatMap((group) => group.bad.map((index) => [group, index]));
   const left = report.groups.reduce((sum, group) => sum + group.bad.length, 0) - Math.min(bad.length, PAPER_ROLLOUTS);
   const parts = [
@@ -55,7 +57,6 @@ function lay() {
   ];
   paper.hidden = false;
   paper.replaceChildren();
-  papers.length = 0;
   add(paper, parts);
   // Only ids of the page that is read count.
   for (const element_ of paper.querySelectorAll("[id]")) element_.removeAttribute("id");

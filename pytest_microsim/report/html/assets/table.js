@@ -25,7 +25,7 @@ function table({ caption, columns, rows, sort, limit = FIRST_ROWS, hideCaption =
     const left = rows.length - visible;
     more.replaceChildren(...(left > 0 ? [
       h("button", { type: "button", onclick: () => grow(visible + MORE_ROWS) }, `Show ${count(Math.min(left, MORE_ROWS))} more`),
-      " ", h("span", null, `of ${count(left)} that are not shown`)] : []));
+      " ", h("span", { class: "quiet" }, `${count(left)} not shown`)] : []));
   }
 
   function grow(to) {

@@ -2,6 +2,22 @@
 
 const FIRST_CHARTS = 4;
 
+/** Columns without those that only repeat another one, as a state that is observed does; that one has their names too. */
+function distinct(columns) {
+  const kept = [];
+  for (const column of columns) {
+    const twin = kept.find((one) => one.low === column.low && one.high === column.high && one.curves.length === column.curves.length && one.curves.every((curve, at) => alike(curve, column.curves[at])));
+    if (twin) twin.also.push(column.name);
+    else kept.push({ ...column, also: [] });
+  }
+  return kept;
+}
+
+function alike(one, other) {
+  return one.rollout === other.rollout && one.episode === other.episode && one.values.length === other.values.length &&
+    one.values.every((value, at) => Object.is(value, other.values[at]));
+}
+
 /** Columns, those first in which seeds that did not pass lie furthest from those that did. */
 function telling(group, columns) {
   if (!group.bad.length || group.bad.length === group.size) return columns;
@@ -43,7 +59,7 @@ function overlay(group, column, { chosen = null, width = null, hidePassed = fals
     [(curve) => curve.rollout === chosen, 1, 2.2],
   ];
   return chart({
-    title: column.name, height: 210, width,
+    title: [column.name, ...column.also].join(" = "), height: 210, width,
     label: `${column.name} over the steps of ${plural(column.curves.length, "episode")}, from ${number(column.low)} to ${number(column.high)}`,
     x: { low: 0, high: last, label: "step" }, y: { low, high },
     draw(plot, context, palette) {
@@ -119,7 +135,7 @@ function curveTable(group, column, chosen) {
 /** The charts of a group, or of one of its rollouts, as far as they are wanted at first. */
 function trajectoryCharts(group, data, chosen = null) {
   if (!data.columns.length) return h("p", { class: "quiet" }, "No trajectory was recorded for this report.");
-  const columns = telling(group, data.columns);
+  const columns = telling(group, distinct(data.columns));
   const grid = h("div", { class: "charts" });
   const hide = h("input", { type: "checkbox", onchange: () => draw() });
   const all = h("button", { type: "button", onclick: () => { shown = columns.length; draw(); } }, `Show all ${columns.length} columns`);
