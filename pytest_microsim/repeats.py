@@ -6,19 +6,14 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import shutil
-import tempfile
-import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import filelock
 import msgspec
-from microsim_vm import owner
-from microsim_vm.cache import Cache
 
 from .gates.differences import first_difference
+from .sessionfolder import SessionFolder
 
 if TYPE_CHECKING:
     from .rollout import Rollout
@@ -49,35 +44,10 @@ class Left(msgspec.Struct, frozen=True):
     episodes: list[dict[str, Column]] | None
 
 
-class Repeats:
-    """The folder in which the runs of one session leave their trajectories, shared by its processes.
+class Repeats(SessionFolder):
+    """The folder in which the runs of one session leave their trajectories."""
 
-    It is made by the first run that needs it, belongs to the session's controlling process, and lies where the reaper
-    removes what dead processes left.
-
-    Args:
-        folder: Where.
-        process: The controlling process.
-    """
-
-    def __init__(self, folder: Path, process: owner.Process) -> None:
-        self._folder = folder
-        self._owner = process
-
-    @classmethod
-    def of_session(cls, cache_dir: Path | None) -> Repeats:
-        """Return that of a session which this process controls; nothing is written yet."""
-        return cls(Cache(cache_dir).root / "staging" / f"repeats-{uuid.uuid4().hex}", owner.Process.current())
-
-    @classmethod
-    def at(cls, address: Mapping[str, Any]) -> Repeats:
-        """Return that of the session whose :attr:`address` this is."""
-        return cls(Path(address["folder"]), msgspec.convert(address["owner"], owner.Process))
-
-    @property
-    def address(self) -> dict[str, Any]:
-        """Simple types from which a worker finds the folder."""
-        return {"folder": str(self._folder), "owner": msgspec.to_builtins(self._owner)}
+    KIND = "repeats"
 
     def leave(self, key: str, run: int, runs: int, rollout: Rollout) -> list[dict[str, Any]]:
         """Leave what a run gave, and compare it with what other runs of its seed have left: each with the first.
@@ -115,23 +85,6 @@ class Repeats:
             return [_compared(other, mine, left) for other, left in found.items() if _differ(mine, left)]
         return [_compared(run, left, mine) for left in found.values() if _differ(left, mine)]
 
-    def close(self) -> None:
-        """Remove the folder; only the controlling process does."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _make(self) -> None:
-        if self._folder.exists():
-            return
-        self._folder.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may be making it too, and the reaper must find an owner in it from the first moment on.
-        made = Path(tempfile.mkdtemp(prefix="repeats-", dir=self._folder.parent))
-        try:
-            owner.write(made, self._owner)
-            with contextlib.suppress(FileExistsError):
-                _rename(made, self._folder)
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
-
     def _write(self, path: Path, left: Left) -> None:
         data = msgspec.msgpack.encode(left)
         with os.scandir(self._folder) as entries:
@@ -152,15 +105,6 @@ class Repeats:
 
 def _read(path: Path) -> Left:
     return msgspec.msgpack.decode(path.read_bytes(), type=Left)
-
-
-def _rename(source: Path, target: Path) -> None:
-    try:
-        os.rename(source, target)
-    except OSError:
-        if target.is_dir():
-            raise FileExistsError(target) from None
-        raise
 
 
 def _differ(first: Left, second: Left) -> bool:
