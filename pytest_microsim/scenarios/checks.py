@@ -69,7 +69,10 @@ Check = Callable[[Values], Iterator[Problem]]
 def name_of(values: Values) -> str:
     """Return the test's name."""
     written: str | None = values.written.get("name")
-    return values.path.name.removesuffix(SUFFIX).removesuffix(".yaml") if written is None else written
+    if written is not None:
+        return written
+    name = values.path.name
+    return name.removesuffix(SUFFIX) if name.endswith(SUFFIX) else name.partition(".")[0]
 
 
 def seeds_of(values: Values) -> tuple[int, ...]:

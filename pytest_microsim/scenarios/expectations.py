@@ -35,7 +35,7 @@ def misses(scenario: Scenario, episode: Episode) -> list[tuple[int, str]]:
             found += [(scenario.line(f"expect.{name}"), text) for text in _missed(name, float(value), bound_of)]
     if expect.terminated is not None and episode.terminated != expect.terminated:
         how = "terminated" if episode.terminated else f"truncated after {episode.steps} steps"
-        wanted = "has" if expect.terminated else "has not"
+        wanted = "is" if expect.terminated else "is not"
         found.append((scenario.line("expect.terminated"), f"the episode was {how}, and {wanted} to be terminated"))
     return found
 
@@ -71,4 +71,5 @@ def _missed(name: str, got: float, bound: Bound) -> Iterator[str]:
 def _number(got: float, *limits: float) -> str:
     """Return a number in short, and in full where it would look like the bound that it misses."""
     short = f"{got:.6g}"
-    return repr(got) if short in {f"{limit:.6g}" for limit in limits} else short
+    alike = short in {f"{limit:.6g}" for limit in limits}
+    return repr(got) if alike and float(short) != got else short
