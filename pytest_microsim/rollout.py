@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import os
 import shlex
@@ -11,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from microsim_vm.errors import ControllerError, MicrosimError, VideoError
+from microsim_vm.errors import ControllerError, MicrosimError, RecordingError, VideoError
 
 from .episode import Episode
 from .errors import RecordError
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from microsim_vm.machine import Machine
     from microsim_vm.outputs import ExecResult
 
+    from .trajectories.playing import Playing
     from .trajectories.recordings import Recording
 
+LOOKED_FOR = "a relative path is looked for next to the test, in the rootdir and the working directory"
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -251,6 +254,44 @@ class Rollout:
             command, timeout_seconds=timeout_seconds, check=check, cwd=cwd, env=env, user=user, stdin=stdin
         )
 
+    @_raises_at_the_call
+    def play(
+        self,
+        recording: str | os.PathLike[str],
+        topics: Sequence[str] | Mapping[str, str],
+        *,
+        clock: str = "auto",
+        timeout_seconds: float = 300.0,
+    ) -> Playing:
+        """Play recorded messages of ROS 2 to the world's nodes, as they were sent, while the test goes on.
+
+        A node in the microVM publishes them, with the world's own rclpy. It begins once every topic has a listener.
+
+        Args:
+            recording: An MCAP file, or a rosbag2 (its folder, or its ``.db3``). A relative path is looked for as
+                ``run`` does.
+            topics: The recorded topics to play; as a dict, with the names under which the world has them.
+            clock: What they follow, from the first time that is heard. "auto": ``/clock`` where a node publishes it,
+                else "monotonic", the guest's own clock. Or a topic whose messages have a header with a stamp, such as
+                "/odom"; a stamp that comes again is taken as a question that comes again, and each topic's last
+                message is sent once more.
+            timeout_seconds: How long it may take.
+
+        Returns:
+            What plays them: ``wait()`` for its end, or ``stop()`` it.
+
+        Raises:
+            RecordingError: If the recording cannot be read, the microVM has no rclpy, or no node listens.
+        """
+        from .trajectories.playing import Messages, Playing
+
+        found = next((path for path in self._candidates(recording) if path.exists()), None)
+        if found is None:
+            raise RecordingError(f"there is no recording {os.fspath(recording)!r}", hint=LOOKED_FOR)
+        messages = Messages.open(found, topics, clock)
+        self.controllers.append(hashlib.sha256(messages.packed).hexdigest())
+        return Playing(self.machine, messages, timeout_seconds)
+
     @property
     def machines(self) -> Mapping[str, Machine]:
         """All machines of the rollout by their names; the template's own is "sim", and often the only one."""
@@ -414,16 +455,19 @@ class Rollout:
         return given, self._max_steps, shlex.join(map(str, [first, *words]))
 
     def _find(self, controller: str | os.PathLike[str]) -> Path:
-        path = Path(controller)
-        tried = list(dict.fromkeys(folder / path for folder in self._folders))  # an absolute path stays itself
+        tried = self._candidates(controller)
         for candidate in tried:
             if candidate.is_file():
                 return candidate
         raise ControllerError(
-            f"no controller file {str(path)!r}",
-            hint="a relative path is looked for next to the test, in the rootdir and the working directory",
+            f"no controller file {os.fspath(controller)!r}",
+            hint=LOOKED_FOR,
             details="\n".join(f"not a file: {candidate}" for candidate in tried),
         )
+
+    def _candidates(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Return where a path may lead to; an absolute one stays itself."""
+        return list(dict.fromkeys(folder / path for folder in self._folders))
 
 
 def _lost(seed: int | None, error: MicrosimError) -> str:
