@@ -16,6 +16,7 @@ import pytest
 from microsim_vm.errors import NetworkError, SeedError, VideoError
 
 from .replay import ReplayId
+from .report.annotations import CHOICES as RUNNERS
 from .seeds import parse_seeds
 from .shard import Shard
 
@@ -151,6 +152,13 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini(
         "microsim_scenarios", "which files are scenarios, by their names", type="args", default=["*.scenario.yaml"]
     )
+    group.addoption(
+        "--microsim-annotations",
+        choices=RUNNERS,
+        help="whose log commands mark failed seeds in a pull request (default: auto, which is those of the build server "
+        "that this runs on)",
+    )
+    parser.addini("microsim_annotations", f"one of {', '.join(RUNNERS)}")
     parser.addini("microsim_world", "the world that rollouts are forked from")
     parser.addini("microsim_templates", "directories of templates, relative to this file", type="paths", default=[])
     parser.addini("microsim_engine", f"one of {', '.join(ENGINES)}")
@@ -196,6 +204,7 @@ class Settings:
         replay: The one rollout to run, or None for all.
         shell: Whether a shell is opened in rollouts that failed.
         shard: The part of the suite to run, or None for all of it.
+        annotations: Whose log commands are written.
         replay_flags: The flags of the command line that a replay of one rollout needs too.
     """
 
@@ -222,6 +231,7 @@ class Settings:
     replay: ReplayId | None
     shell: bool
     shard: Shard | None
+    annotations: str
     replay_flags: tuple[str, ...]
 
     def vm_options(self, session_id: str) -> Options:
@@ -291,6 +301,7 @@ def read_settings(config: pytest.Config) -> Settings:
         replay=ReplayId.parse(option.microsim_replay) if option.microsim_replay else None,
         shell=option.microsim_shell,
         shard=option.microsim_shard,
+        annotations=_choice(config, "microsim_annotations", RUNNERS, "auto"),
         replay_flags=_replay_flags(option),
     )
 

@@ -14,6 +14,7 @@ from .fixtures import _microsim_worlds, rollout, warm_world
 from .markers import REGISTERED
 from .options import add_options
 from .report import captures, trajectories, videos
+from .report.annotating import Annotating
 from .report.collecting import NAME as COLLECTING
 from .report.collecting import Collecting, collecting_of
 from .report.judges import add_judge
@@ -54,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Verdicts(config, collecting), _VERDICTS)
         config.pluginmanager.register(Stopping(config))
         config.pluginmanager.register(Pages(config))
+        config.pluginmanager.register(Annotating(config))
         add_judge(config, PassRates())
 
 

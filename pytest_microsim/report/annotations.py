@@ -11,8 +11,10 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..results.model import GroupResult, RolloutResult, RunResult
+if TYPE_CHECKING:
+    from ..results.model import GroupResult, RolloutResult, RunResult
 
 GITHUB, GITLAB, OFF, AUTO = "github", "gitlab", "off", "auto"
 CHOICES = (AUTO, GITHUB, GITLAB, OFF)

@@ -1,0 +1,37 @@
+"""``microsim merge``: the results of jobs that each ran a part of a suite, as one file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from microsim_vm.cli.common import command
+from microsim_vm.cli.output import Output
+
+if TYPE_CHECKING:
+    from microsim_vm.cli.common import Commands
+
+TEXT = """Put the results files of jobs that each ran a part of one suite (pytest --microsim-shard K/N) together, for one
+report and one comparison."""
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = command(commands, "merge", run, " ".join(TEXT.split()))
+    parser.add_argument("results", nargs="+", type=Path, metavar="FILE", help="a results file of each part")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", required=True,
+                        help="the results file to write; it is replaced")  # fmt: skip
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Read all, and write one."""
+    from ..results import file
+    from ..results.merging import merged
+
+    whole = merged([file.read(path) for path in args.results], [path.stem for path in args.results])
+    file.write(args.output.absolute(), whole)
+    rollouts = sum(len(group.rollouts) for group in whole.groups)
+    document = {"file": str(args.output), "groups": len(whole.groups), "rollouts": rollouts}
+    output.result(document, f"{args.output}: {len(whole.groups)} groups, {rollouts} rollouts")
+    return 0
