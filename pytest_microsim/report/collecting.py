@@ -104,8 +104,8 @@ class Collecting:
         return self.groups
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Make the results of the whole run, and write them where that is asked for."""
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Make the results of the whole run, and write them where that is asked for; a run that cannot has failed."""
         run = self._config.stash[RUN]
         self.result = RunResult(
             version=version("pytest-microsim"),
@@ -124,6 +124,7 @@ class Collecting:
                 file.write(run.settings.results, self.result)
             except ResultsError as error:
                 self._problem = str(error)
+                session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
     def written(self) -> tuple[str, bool] | None:
         """Say where the results file is, or why there is none, and whether that is a problem; None if nobody asked."""

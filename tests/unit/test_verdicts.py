@@ -35,7 +35,7 @@ CONFTEST = """
                 "worlds": {}, "worker": worker,
                 "rollout": {"world": "w", "environment": facts.pop("environment", {"wall_clock": None})},
                 "group": {"key": name, "test": f"{path}::{name}", "parameters": "", "location": [path, line, name],
-                          "expected": expected, "demands": demands, "over_seeds": True, "scenario": "", "tags": [], "environment": {},
+                          "expected": expected, "demands": demands, "over_seeds": True, "scenario": "", "tags": [], "environment": {}, "asked_rate": None,
                           "runs": facts.pop("runs", 1)},
                 "repeat": {"run": facts.pop("run", 1), "differences": facts.pop("differences", [])},
                 "sample": common | facts,
