@@ -37,14 +37,14 @@ class Video(NamedTuple):
     Attributes:
         path: The file.
         pictures: How many there are in it.
-        fps: How many of them are shown a second; the video is as long as the simulated time, where that can be.
+        seconds: How long it is: as long as the simulated time, where the world tells one, and its end for a moment.
         same: The episode in it is the one that was asked for, bit by bit.
         why: Why it has fewer pictures than it was to have; empty where it does not.
     """
 
     path: Path
     pictures: int
-    fps: float
+    seconds: float
     same: bool
     why: str
 
@@ -64,7 +64,7 @@ def film(path: Path, episode: Episode, again: Callable[[], Machine], drive: Driv
         MicrosimError: The microVM could not be made, or the world failed.
     """
     video.check_format(path)
-    shots, fps = video.shots_of(episode.steps, step_seconds(episode), pictures)
+    shots, pace = video.shots_of(episode.steps, step_seconds(episode), pictures)
     with again() as machine:
         record = drive(machine, max(episode.steps, 1), shots)
     taken = record.film
@@ -74,5 +74,5 @@ def film(path: Path, episode: Episode, again: Callable[[], Machine], drive: Driv
             cause=f"in the guest: {taken.why}" if taken is not None else "the guest took none",
             hint="a world is drawn by its render(), which returns (height, width, 3) of uint8",
         )
-    video.write(path, taken, fps)
-    return Video(path, len(taken), fps, Episode(record).fingerprint == episode.fingerprint, taken.why)
+    seconds = video.write(path, taken, pace)
+    return Video(path, len(taken), seconds, Episode(record).fingerprint == episode.fingerprint, taken.why)

@@ -9,6 +9,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,18 @@ from microsim_vm.errors import VideoError
 from microsim_vm.film import Film, Shots
 
 MOST_FPS = 30.0
-LEAST_FPS = 1.0
-WITHOUT_TIME_FPS = 10.0
+LONGEST_STEP_S = 1.0
+WITHOUT_TIME_S = 0.1
+LEAST_MS = 20  # players show no picture of a GIF for less
+LAST_S = 0.5
+"""How long the last picture is shown."""
+
 INSTALL = "pip install 'pytest-microsim[video]'"
 _LIBRARIES = {".mp4": "av", ".gif": "PIL"}
 
 
 def shots_of(steps: int, step_s: float | None, most: int) -> tuple[Shots, float]:
-    """Choose the pictures of an episode, and how fast they are shown: in real time, as far as that can be seen.
+    """Choose the pictures of an episode, and how long they are shown: in real time, as far as that can be seen.
 
     Args:
         steps: How many steps it has.
@@ -31,19 +36,16 @@ def shots_of(steps: int, step_s: float | None, most: int) -> tuple[Shots, float]
         most: How many pictures there may be.
 
     Returns:
-        Which pictures, and how many of them a second.
+        Which pictures, and how many seconds a step takes in the video.
 
     Raises:
         VideoError: ``most`` is no number of pictures.
     """
+    pace = WITHOUT_TIME_S if step_s is None else min(step_s, LONGEST_STEP_S)
     try:
-        shots = Shots.over(steps, most)
+        return Shots.over(steps, most, every=max(1, round(1 / MOST_FPS / pace))), pace
     except ValueError as error:
         raise VideoError(str(error)) from None
-    if step_s is None or step_s <= 0:
-        return shots, WITHOUT_TIME_FPS
-    every = max(shots.every, round(1 / MOST_FPS / step_s))
-    return Shots(every, most), min(max(1 / (every * step_s), LEAST_FPS), MOST_FPS)
 
 
 def check_format(path: Path) -> None:
@@ -71,63 +73,85 @@ def usual_suffix() -> str:
     raise VideoError("no library that writes videos is installed", hint=INSTALL)
 
 
-def write(path: Path, film: Film, fps: float) -> None:
-    """Write a film; the file appears as a whole or not at all.
+def write(path: Path, film: Film, pace: float) -> float:
+    """Write a film, and return how many seconds long it is; the file appears as a whole or not at all.
 
     Args:
         path: An .mp4 or .gif; its folder is made.
         film: The pictures, one at least.
-        fps: How many of them are shown a second.
+        pace: How many seconds a step takes in it.
 
     Raises:
         VideoError: It cannot be written.
         AgentError: A picture is malformed.
     """
     check_format(path)
-    encode: Callable[[Path, Film, float], None] = _mp4 if path.suffix == ".mp4" else _gif
+    shown_ms: list[int] = []
+    for step in film.steps:
+        at = round((step - film.steps[0]) * pace * 1000)
+        shown_ms.append(max(at, shown_ms[-1] + LEAST_MS) if shown_ms else at)
+    encode: Callable[[Path, Film, list[int]], None] = _mp4 if path.suffix == ".mp4" else _gif
     partial = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        encode(partial, film, fps)
+        encode(partial, film, [*shown_ms, shown_ms[-1] + round(LAST_S * 1000)])
         os.replace(partial, path)
-    except OSError as error:  # PyAV's errors too
+    except OSError as error:
         raise VideoError(f"{path}: the video cannot be written: {error.strerror or error}") from None
     finally:
         partial.unlink(missing_ok=True)
+    return shown_ms[-1] / 1000 + LAST_S
 
 
 def _installed(library: str) -> bool:
     return importlib.util.find_spec(library) is not None
 
 
-def _mp4(path: Path, film: Film, fps: float) -> None:
+def _mp4(path: Path, film: Film, times: list[int]) -> None:
     import av
 
     if "libx264" not in av.codecs_available:
         raise VideoError(f"{path}: this PyAV has no H.264 encoder", hint=f"write a .gif, or {INSTALL}")
     # Browsers play 4:2:0 only, which has a colour for two pixels by two.
     width, height = film.width + film.width % 2, film.height + film.height % 2
-    with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
-        stream: Any = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1000))
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        stream.options = {"crf": "26", "preset": "veryfast", "threads": "1"}
-        for number, picture in enumerate(film):
-            frame = av.VideoFrame(film.width, film.height, "rgb24")
-            plane, row = frame.planes[0], film.width * 3
-            rows = (picture[start : start + row] for start in range(0, len(picture), row))
-            plane.update(b"".join(line.ljust(plane.line_size, b"\0") for line in rows))
-            frame = frame.reformat(width, height, "yuv420p")
-            frame.pts = number
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
+    millisecond = Fraction(1, 1000)
+    try:
+        with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
+            stream: Any = container.add_stream("libx264", rate=round(MOST_FPS))
+            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+            stream.codec_context.time_base = millisecond
+            # Without pictures that are coded after later ones, the file's length is that of its pictures.
+            stream.options = {"crf": "26", "preset": "veryfast", "threads": "1", "bf": "0"}
+            for at, picture in zip(times, _held(film), strict=True):
+                frame = _frame(av, picture, film.width, film.height).reformat(width, height, "yuv420p")
+                frame.pts, frame.time_base = at, millisecond
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode())
+    except av.error.FFmpegError as error:
+        raise VideoError(f"{path}: the video cannot be written: {error.strerror}") from None
 
 
-def _gif(path: Path, film: Film, fps: float) -> None:
+def _frame(av: Any, picture: bytes, width: int, height: int) -> Any:
+    frame = av.VideoFrame(width, height, "rgb24")
+    size, row = frame.planes[0].line_size, width * 3
+    lines = (picture[start : start + row] for start in range(0, len(picture), row))
+    frame.planes[0].update(b"".join(line.ljust(size, b"\0") for line in lines))
+    return frame
+
+
+def _held(film: Film) -> Iterator[bytes]:
+    """Yield each picture, and the last one twice: a player shows a picture until the next one, and none after it."""
+    for picture in film:
+        yield picture
+    yield picture
+
+
+def _gif(path: Path, film: Film, times: list[int]) -> None:
     from PIL import Image
 
     def images() -> Iterator[Any]:
         for picture in film:
             yield Image.frombytes("RGB", (film.width, film.height), picture)
 
-    rest = images()
-    next(rest).save(path, format="GIF", save_all=True, append_images=rest, duration=round(1000 / fps), loop=0)
+    rest, shown = images(), [later - at for at, later in pairwise(times)]
+    next(rest).save(path, format="GIF", save_all=True, append_images=rest, duration=shown, loop=0)

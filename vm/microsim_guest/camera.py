@@ -1,5 +1,7 @@
 """Pictures of an episode: what the world's ``render`` returns, every so many steps, compressed and bounded.
 
+Where pictures take long there are fewer of them: what all of them may take is spread over the episode.
+
 The controller has no part in it, and what goes wrong with a picture ends the pictures, never the episode.
 """
 
@@ -10,7 +12,7 @@ from typing import Any, Dict, List, Optional, Tuple
 MAX_PIXELS = 1920 * 1200  # of one picture
 MAX_SIDE = 4096
 MAX_BYTES = 48 * 1024 * 1024  # of all of them, compressed: one answer carries them beside the trajectory
-MAX_S = 240.0  # that all of them may take
+MAX_S = 120.0  # that all of them may take
 
 
 class Camera:
@@ -21,22 +23,24 @@ class Camera:
             object with such a buffer.
         every: Steps from one picture to the next.
         most: How many pictures.
+        steps: How many steps the episode will have.
     """
 
-    def __init__(self, world: Any, every: int, most: int) -> None:
+    def __init__(self, world: Any, every: int, most: int, steps: int) -> None:
         self._world = world
         self._every = every
         self._most = most
+        self._total = max(steps, 1)
         self._steps: List[int] = []
         self._pictures: List[bytes] = []
         self._size: Optional[Tuple[int, int]] = None
         self._bytes = 0
-        self._seconds = 0.0
+        self._seconds = self._first = 0.0
         self._why = ""
 
     def look(self, step: int, last: bool = False) -> float:
         """Take the picture of a step, if it is due or the last one; return how many seconds that took."""
-        if self._why or step in self._steps[-1:] or not (last or step % self._every == 0):
+        if self._why or step in self._steps[-1:] or not (last or (step % self._every == 0 and self._affords(step))):
             return 0.0
         began = time.monotonic()
         try:
@@ -46,10 +50,14 @@ class Camera:
         except Exception as error:  # whatever a world's render raises
             self._why = "{}: {}".format(type(error).__name__, error)[:1000]
         spent = time.monotonic() - began
+        if len(self._steps) == 1:
+            self._first = spent
         self._seconds += spent
-        if self._seconds > MAX_S and not self._why:
-            self._why = "pictures took longer than {:g} s in all".format(MAX_S)
         return spent
+
+    def _affords(self, step: int) -> bool:
+        """Tell whether the pictures so far took no longer than is right up to a step; the first one gets ready."""
+        return self._seconds - self._first <= MAX_S * step / self._total
 
     def _taken(self) -> bytes:
         render = getattr(self._world, "render", None)

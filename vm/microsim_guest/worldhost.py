@@ -159,7 +159,7 @@ class WorldHost:
         else:
             source = controllerlink.ControllerLink(host, args, blobs[0], seed)
         film = args.get("film")
-        pictures = None if film is None else camera.Camera(world, film["every"], film["most"])
+        pictures = None if film is None else camera.Camera(world, **film)
         try:
             result, rows = episode.run(world, seed, args, source, pictures)
         finally:

@@ -22,21 +22,28 @@ class Shots:
     Attributes:
         every: Steps from one picture to the next.
         most: How many pictures there may be.
+        steps: How many steps the episode will have.
     """
 
     every: int
     most: int
+    steps: int
 
     @classmethod
-    def over(cls, steps: int, most: int) -> Shots:
+    def over(cls, steps: int, most: int, *, every: int = 1) -> Shots:
         """Return at most ``most`` pictures, evenly over an episode of so many steps, its start and end among them.
+
+        Args:
+            steps: The episode's.
+            most: How many pictures.
+            every: Steps from one picture to the next, at least.
 
         Raises:
             ValueError: ``most`` is no number of pictures from 2 to 2000.
         """
         if type(most) is not int or not 2 <= most <= MOST_PICTURES:
             raise ValueError(f"a video has 2 to {MOST_PICTURES} pictures, not {most!r}")
-        return cls(max(1, -(-steps // (most - 1))), most)
+        return cls(max(every, -(-steps // (most - 1))), most, steps)
 
 
 class _Facts(msgspec.Struct):

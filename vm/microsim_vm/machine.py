@@ -208,7 +208,7 @@ class Machine(Guest):
         }  # fmt: skip
         within_s, lost = timeout_s + WORLD_TIMEOUT_S, None
         if shots is not None:
-            args["film"] = {"every": shots.every, "most": shots.most}
+            args["film"] = dataclasses.asdict(shots)
             within_s += camera.MAX_S
         with self._timed("episode"):
             if self._limits.machine is None or kind == "recording":  # which is no process anywhere
