@@ -155,8 +155,8 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--microsim-annotations",
         choices=RUNNERS,
-        help="whose log commands mark failed seeds in a pull request (default: auto, which is those of the build server "
-        "that this runs on)",
+        help="whose log commands mark failed seeds in a pull request (default: auto, which is those of the build "
+        "server that this runs on)",
     )
     parser.addini("microsim_annotations", f"one of {', '.join(RUNNERS)}")
     parser.addini("microsim_world", "the world that rollouts are forked from")

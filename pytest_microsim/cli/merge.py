@@ -12,8 +12,8 @@ from microsim_vm.cli.output import Output
 if TYPE_CHECKING:
     from microsim_vm.cli.common import Commands
 
-TEXT = """Put the results files of jobs that each ran a part of one suite (pytest --microsim-shard K/N) together, for one
-report and one comparison."""
+TEXT = """Put the results files of jobs that each ran a part of one suite (pytest --microsim-shard K/N) together, for
+one report and one comparison."""
 
 
 def add(commands: Commands) -> None:

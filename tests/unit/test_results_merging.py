@@ -26,7 +26,7 @@ def part(
     return RunResult(
         version="0.1.0", started=f"2026-01-0{len(group)}T00:00:00+00:00", duration_s=duration_s, command="pytest",
         exit_status=exit_status, workers=1, host=HOST, worlds=[world],
-        groups=[GroupResult(key=group, name=group, location="t.py:1", world="cartpole", expected=1, rollouts=[rollout])],
+        groups=[GroupResult(key=group, name=group, location="t.py:1", world="w", expected=1, rollouts=[rollout])],
         baselines=["nothing is stale"],
     )  # fmt: skip
 
