@@ -28,7 +28,8 @@ class Episode:
             where the world has one, have shape ``(steps + 1, ...)``, row 0 being the start; ``"action"`` and
             ``"reward"`` have ``(steps, ...)``. ``numpy.asarray(column)`` is a view without a copy.
         fingerprint: 32 hex digits; equal if and only if every number of the trajectory is, bit by bit.
-        limit: Which limit truncated it: ``"steps"`` (``max_steps``), ``"time"`` (``simulated_time_s``), or ``""``.
+        limit: Which limit truncated it: ``"steps"`` (``max_steps``), ``"time"`` (``simulated_time_s``),
+            ``"recording"`` (it was at its end), or ``""``.
         late_steps: Steps whose deadline the controller missed (``step_deadline_s``), and that went on without it.
         simulated_seconds: The world's own time that passed, in seconds; None where the world tells none.
         wall_ms: Wall-clock time, in milliseconds.
