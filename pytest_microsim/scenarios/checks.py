@@ -105,9 +105,12 @@ def _name(values: Values) -> Iterator[Problem]:
 
 
 def _controller(values: Values) -> Iterator[Problem]:
-    if "controller" not in values.node.keys:
-        yield values.node, Complaint("the scenario has no controller", "write controller: and a file's path")
+    given = [key for key in ("controller", "recording") if key in values.node.keys]
+    if len(given) != 1:
+        what = "a controller and a recording" if given else "neither a controller nor a recording"
+        yield values.at(*given[1:]), Complaint(f"the scenario has {what}", "write controller: and a file's path")
         return
+    yield from _recording(values)
     controller = values.written.get("controller")
     if controller is None:
         return
@@ -122,6 +125,18 @@ def _controller(values: Values) -> Iterator[Problem]:
         controllers.read(path, controllers.kind_of(controller), words)
     except MicrosimError as error:
         yield at, Complaint(error.what, error.hint or error.cause)
+
+
+def _recording(values: Values) -> Iterator[Problem]:
+    recording = values.written.get("recording")
+    if recording is None:
+        return
+    path = values.path.parent / (recording if isinstance(recording, str) else recording.file)
+    if not path.exists():
+        yield (
+            values.at("recording"),
+            Complaint(f"there is no recording {path}", "the path is relative to the scenario's file"),
+        )
 
 
 def _seeds(values: Values) -> Iterator[Problem]:

@@ -9,10 +9,10 @@ import msgspec
 from microsim_vm.templates.spec import ControllerLimits
 
 from ..docstrings import documented
-from .spec import Bound, Document, Expectations, Normal, Parameter, PassRate
+from .spec import Bound, Document, Expectations, Normal, Parameter, PassRate, RecordingFile
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_STRUCTS = (Bound, ControllerLimits, Document, Expectations, Normal, Parameter, PassRate)
+_STRUCTS = (Bound, ControllerLimits, Document, Expectations, Normal, Parameter, PassRate, RecordingFile)
 _NOT_HERE = ("network", "readable", "machine")
 """Limits that are a part of a template: a scenario cannot change them."""
 
@@ -33,7 +33,8 @@ def schema() -> dict[str, Any]:
     del components["Document"]["properties"]["expect"]["default"]
     components["Bound"] |= {"minProperties": 1}
     root = components.pop(reference["$ref"].rpartition("/")[2])
-    root["required"] = ["controller"]
+    del root["required"]
+    root["oneOf"] = [{"required": ["controller"]}, {"required": ["recording"]}]
     return {"$schema": DIALECT, **_plain(root), "title": "A scenario of pytest-microsim", "$defs": _plain(components)}
 
 

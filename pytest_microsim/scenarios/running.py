@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,11 @@ from microsim_vm.errors import ControllerError, ControllerMachineError, Microsim
 from ..state import ITEM, ItemState
 from .draws import drawn
 from .expectations import misses
-from .spec import Scenario
+from .spec import RecordingFile, Scenario
 
 if TYPE_CHECKING:
     from ..rollout import Rollout
+    from ..trajectories.recordings import Recording
 
 
 def describe(scenario: Scenario, item: pytest.Item, state: ItemState) -> None:
@@ -59,14 +61,31 @@ def run(scenario: Scenario, item: pytest.Item, rollout: Rollout) -> None:
     raise _failure("\n".join(missed), state) from None
 
 
-def _controller(scenario: Scenario) -> str | list[str]:
-    """Return the controller by its absolute path: a relative one is relative to the scenario's file alone."""
+def _controller(scenario: Scenario) -> str | list[str] | Recording:
+    """Return the controller by its absolute path, which is relative to the scenario's file alone; or a recording."""
     controller = scenario.document.controller
-    assert controller is not None  # else the file was refused
     folder = scenario.path.parent
+    if controller is None:
+        return _recording(scenario)
     if isinstance(controller, str):
         return str(folder / controller)
     return [str(folder / controller[0]), *controller[1:]]
+
+
+@functools.lru_cache(maxsize=4)
+def _recording(scenario: Scenario) -> Recording:
+    """Read the recording once for all seeds.
+
+    Raises:
+        RecordingError: It cannot be used.
+    """
+    from ..trajectories.recordings import Recording
+
+    written = scenario.document.recording
+    assert written is not None  # else the file was refused
+    chosen = RecordingFile(file=written) if isinstance(written, str) else written
+    how: dict[str, Any] = {name: getattr(chosen, name) for name in chosen.__struct_fields__ if name != "file"}
+    return Recording.open(scenario.path.parent / chosen.file, **how)
 
 
 def _failure(text: str, state: ItemState) -> BaseException:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from microsim_vm.templates.checks import Complaint
+from microsim_vm.templates.checks import Complaint, relative_path
 from microsim_vm.templates.spec import Arguments, ControllerLimits, Identifier, Word
 from msgspec import UNSET, Meta
 
@@ -61,6 +61,13 @@ Values = Annotated[tuple[Any, ...], Meta(min_length=1, max_length=1000, descript
 Share = Annotated[float, Meta(gt=0, le=1, description="a share, more than 0 and at most 1")]
 Confidence = Annotated[float, Meta(ge=0.5, lt=1, description="a number from 0.5 to below 1")]
 JudgedBy = Annotated[str, Meta(pattern=r"\A(rate|bound)\Z", description="rate or bound")]
+RelativePath = Annotated[str, Meta(extra={"check": relative_path})]
+Text = Annotated[str, Meta(min_length=1, description="text")]
+Texts = Annotated[tuple[Text, ...], Meta(min_length=1, description="a list of names")]
+TimeUnit = Annotated[str, Meta(pattern=r"\A(s|ms|us|ns)\Z", description="s, ms, us or ns")]
+By = Annotated[str, Meta(pattern=r"\A(time|step)\Z", description="time or step")]
+Hold = Annotated[str, Meta(pattern=r"\A(previous|linear)\Z", description="previous or linear")]
+StepSeconds = Annotated[float, Meta(gt=0, le=1e6, description="seconds, more than 0")]
 MetricName = Annotated[str, Meta(min_length=1, description="the name of a metric")]
 
 
@@ -163,6 +170,30 @@ class PassRate(_Part, frozen=True):
     by: JudgedBy = "rate"
 
 
+class RecordingFile(_Part, frozen=True):
+    """Recorded actions; see :meth:`pytest_microsim.trajectories.recordings.Recording.open`.
+
+    Attributes:
+        file: An MCAP file, a rosbag2, or a table, relative to the scenario's file.
+        topic: The messages' topic, where there are several.
+        field: The numbers of an action, in order: columns, or fields of messages.
+        time: The column, or the field, that has the times.
+        time_unit: Of a time that is a plain number.
+        by: "time": in each step the row that is in force at the world's simulated time. "step": a row for each step.
+        hold: What lies between two rows: the one before, or a line between the two.
+        step_seconds: Simulated seconds of one step, where the world tells no time.
+    """
+
+    file: RelativePath
+    topic: Text | None = None
+    field: Text | Texts | None = None
+    time: Text | None = None
+    time_unit: TimeUnit = "s"
+    by: By | None = None
+    hold: Hold = "previous"
+    step_seconds: StepSeconds | None = None
+
+
 class Document(_Part, frozen=True):
     """The keys of one scenario file.
 
@@ -172,6 +203,7 @@ class Document(_Part, frozen=True):
         world: The template; by default the session's world.
         controller: Python file or program that drives the world, relative to this file; a program with arguments
             as a list of words.
+        recording: Recorded actions that drive it instead: a file's path, or how to read it.
         seeds: A number of seeds, a range in quotes such as "0:64", or a list; by default one seed of the test's own.
         max_steps: Steps after which an episode is truncated.
         limits: What the controller may use, in place of what the template says.
@@ -193,6 +225,7 @@ class Document(_Part, frozen=True):
     description: str = ""
     world: World | None = None
     controller: Word | Arguments | None = None
+    recording: RelativePath | RecordingFile | None = None
     seeds: SeedCount | SeedRange | SeedList | None = None
     max_steps: Count | None = None
     limits: ControllerLimits | None = None
@@ -214,7 +247,7 @@ MARKED = ("max_steps", "repeat", "variance", "deterministic", "support", "min_ef
 """The keys that mean what the marker ``microsim`` has under the same names."""
 
 
-class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A scenario as read.
 
     Attributes:

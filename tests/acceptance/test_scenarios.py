@@ -45,6 +45,13 @@ expect:
   metrics:
     max_angle: {below: 0.0001}
 """
+RECORDED = """\
+recording: {file: pushes.csv, by: step}
+seeds: 2
+expect:
+  steps: {equals: 12}
+  terminated: false
+"""
 WRONG = """\
 controller: controllers/balance.py
 seeds: 2
@@ -58,8 +65,9 @@ pass_rate: {at_least: 0.5}
 def suite(pytester: pytest.Pytester, controllers: Path) -> Path:
     """Write the scenarios; what a scenario file says of marks has to be known to ``--strict-markers``."""
     folder = pytester.path
-    for name, text in {"pole": POLE, "topple": TOPPLE, "grid": GRID, "wrong": WRONG}.items():
+    for name, text in {"pole": POLE, "topple": TOPPLE, "grid": GRID, "recorded": RECORDED, "wrong": WRONG}.items():
         (folder / f"{name}.scenario.yaml").write_text(text)
+    (folder / "pushes.csv").write_text("push\n" + "0\n1\n" * 6)
     pytester.makeini("[pytest]\nmicrosim_world = cartpole\naddopts = --strict-markers --strict-config -rA\n")
     return folder
 
@@ -68,8 +76,9 @@ def suite(pytester: pytest.Pytester, controllers: Path) -> Path:
 def test_scenarios_run_as_tests(suite: Path, run: Run, workers: int) -> None:
     result = run("--microsim-results=results.json", "--junit-xml=junit.xml")
     text = result.stdout.str()
-    # Four seeds stay up; four missed and are no failures; four failed, and two for the world; the pass rate failed.
-    result.assert_outcomes(passed=4, xfailed=4, failed=7)
+    # Four seeds stay up, two follow the recording; four missed and are no failures; four failed, two for their world,
+    # and the pass rate.
+    result.assert_outcomes(passed=6, xfailed=4, failed=7)
     assert result.ret == 1
     result.stdout.fnmatch_lines_random(
         [
@@ -92,7 +101,7 @@ def test_scenarios_run_as_tests(suite: Path, run: Run, workers: int) -> None:
     groups = {group["key"]: group for group in json.loads((suite / "results.json").read_text())["groups"]}
     assert list(groups) == [
         "grid.scenario.yaml::grid[pole_m=0.8]", "grid.scenario.yaml::grid[pole_m=1.6]", "pole.scenario.yaml::pole",
-        "topple.scenario.yaml::topple", "wrong.scenario.yaml::wrong",
+        "recorded.scenario.yaml::recorded", "topple.scenario.yaml::topple", "wrong.scenario.yaml::wrong",
     ]  # fmt: skip
     pole, topple = groups["pole.scenario.yaml::pole"], groups["topple.scenario.yaml::topple"]
     assert (pole["scenario"], pole["tags"], pole["location"]) == (
@@ -126,7 +135,7 @@ def test_scenarios_run_as_tests(suite: Path, run: Run, workers: int) -> None:
 def test_pytests_own_ways_of_choosing_and_repeating(suite: Path, run: Run) -> None:
     (suite / "wrong.scenario.yaml").unlink()
     result = run("-m", "smoke", "--microsim-repeat=2", "--microsim-seeds=5:7")
-    result.assert_outcomes(passed=4, deselected=12)
+    result.assert_outcomes(passed=4, deselected=16)
     result.stdout.fnmatch_lines_random(["PASSED pole.scenario.yaml::pole[[]seed-0006-run2[]]"])
 
     # One seed of a rate says nothing of it; it is not assessed, and the seed that missed is no failure.

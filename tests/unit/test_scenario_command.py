@@ -54,6 +54,8 @@ def test_the_schema_accepts_all_that_a_file_may_say() -> None:
     [
         "seeds: 3\n",
         HEAD + "zzz: 1\n",
+        HEAD + "recording: a.csv\n",
+        "recording: {topic: cmd}\n",
         HEAD + "seeds: 0\n",
         HEAD + "seeds: []\n",
         HEAD + "variance: none\n",

@@ -13,7 +13,7 @@ from scenario_files import HEAD, mistakes, refused, scenario, write
 
 from pytest_microsim.errors import ScenarioError
 from pytest_microsim.scenarios.reading import examine, read
-from pytest_microsim.scenarios.spec import Bound, PassRate
+from pytest_microsim.scenarios.spec import Bound, PassRate, RecordingFile
 
 FULL = """\
 name: dock-in-the-rain
@@ -181,8 +181,35 @@ def test_a_controller_that_cannot_be_used(tmp_path: Path, controller: str, words
     refused(tmp_path, f"controller: {controller}\n", 1, *words)
 
 
-def test_without_a_controller(tmp_path: Path) -> None:
-    refused(tmp_path, "seeds: 4\n", 1, "the scenario has no controller")
+def test_a_scenario_is_driven_by_one_thing(tmp_path: Path) -> None:
+    refused(tmp_path, "seeds: 4\n", 1, "the scenario has neither a controller nor a recording")
+    refused(tmp_path, HEAD + "recording: drive.py\n", 2, "the scenario has a controller and a recording")
+
+
+@pytest.mark.parametrize(
+    ("recording", "words"),
+    [
+        ("nowhere.mcap", ["there is no recording", "relative to the scenario's file"]),
+        ("/run.mcap", ["holds on one machine only"]),
+        ("{topic: cmd}", ["recording has no file"]),
+        ("{file: run.csv, time_unit: h}", ["recording.time_unit", "must be s, ms, us or ns"]),
+        ("{file: run.csv, rate: 3}", ["unknown key 'rate' in recording"]),
+        ("{file: run.csv, field: []}", ["recording.field is empty"]),
+        ("[run.csv]", ["recording"]),
+    ],
+)
+def test_a_recording_that_cannot_be_used(tmp_path: Path, recording: str, words: list[str]) -> None:
+    (tmp_path / "run.csv").write_text("time,push\n0,1\n")
+    refused(tmp_path, f"recording: {recording}\n", 1, *words)
+
+
+def test_a_recording_is_a_path_or_how_to_read_it(tmp_path: Path) -> None:
+    (tmp_path / "run.csv").write_text("time,push\n0,1\n")
+    assert read(write(tmp_path, "recording: run.csv\n")).document.recording == "run.csv"
+    found = read(write(tmp_path, "recording: {file: run.csv, field: push, by: step}\n")).document.recording
+    assert found == RecordingFile(file="run.csv", field="push", by="step")
+    two = read(write(tmp_path, "recording: {file: run.csv, field: [v, w]}\n")).document.recording
+    assert two == RecordingFile(file="run.csv", field=("v", "w"))
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,15 +108,18 @@ def _struct(node: Mapping, struct: type[msgspec.Struct], where: str) -> msgspec.
 
 
 def _branch(node: Node, union: inspect.UnionType) -> inspect.Type:
-    """Choose between a list, a number and another value; ``None`` in a union only says that the key may be absent."""
+    """Choose by how a value is written; ``None`` in a union only says that the key may be absent."""
     kinds = [kind for kind in union.types if not isinstance(kind, inspect.NoneType)]
     wanted: type | None = None
     if isinstance(node, Sequence):
         wanted = inspect.VarTupleType
-    elif isinstance(node, Scalar) and node.plain and _INTEGER.fullmatch(node.text):
+    elif isinstance(node, Mapping):
+        wanted = inspect.StructType
+    elif node.plain and _INTEGER.fullmatch(node.text):
         wanted = inspect.IntType
     fitting = [kind for kind in kinds if wanted is not None and isinstance(_bare(kind), wanted)]
-    others = [kind for kind in kinds if not isinstance(_bare(kind), inspect.VarTupleType | inspect.IntType)]
+    special = inspect.VarTupleType | inspect.StructType | inspect.IntType
+    others = [kind for kind in kinds if not isinstance(_bare(kind), special)]
     return (fitting or others or kinds)[0]
 
 
