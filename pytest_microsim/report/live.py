@@ -47,7 +47,7 @@ class Live:
         self._groups: dict[str, GroupProgress] = {}
         self._of: dict[str, GroupProgress] = {}
         self._finished: list[GroupProgress] = []
-        self._shown = False
+        self._shown = self._dots = self._unended = False
         # Capturing is suspended while plugins are configured. pytest's own writer counts columns, and must not be told.
         self._screen = os.dup(1) if can_redraw(config, terminal) else None
 
@@ -59,8 +59,9 @@ class Live:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, Any, Any]:
         """Make way for pytest, and take up what the report says."""
-        self._erase()
+        self._make_way()
         result = yield
+        self._dots |= report.when == "call" or not report.passed
         self._hear(report)
         self._draw()
         return result
@@ -87,21 +88,32 @@ class Live:
         self._stop()
 
     def _around(self) -> Generator[None, Any, Any]:
-        self._erase()
+        self._make_way()
         result = yield
         self._tell()
         self._draw()
         return result
 
+    def _make_way(self) -> None:
+        self._erase()
+        if self._unended and _has_workers(self._config):
+            self._terminal.write("\n")  # without workers, pytest itself begins the next line
+        self._unended = False
+
     def _tell(self) -> None:
-        """Write the line of each group that has finished, where it cannot be drawn while it runs."""
+        """Write the line of each group that has finished, where it cannot be drawn while it runs.
+
+        It is not ended, so that there is room in it for how much of the run is done.
+        """
         while self._finished:
             group = self._finished.pop(0)
-            if self._screen is None and self._terminal.verbosity >= 0:
-                self._terminal.ensure_newline()
-                # Without workers, pytest begins whatever it writes next with the end of this line.
-                end = "\n" if _has_workers(self._config) else ""
-                self._terminal.write(f"microsim: {group.summary(_columns() - 11)}{end}", flush=True)
+            if self._screen is not None or self._terminal.verbosity < 0:
+                continue
+            self._terminal.ensure_newline()
+            if self._unended or (self._dots and _has_workers(self._config) and self._terminal.verbosity == 0):
+                self._terminal.write("\n")  # pytest knows of no line that dots of workers are in
+            self._terminal.write(f"microsim: {group.summary(_columns() - 18)}", flush=True)
+            self._unended, self._dots = True, False
 
     def _hear(self, report: pytest.TestReport) -> None:
         """Take up what one report says."""

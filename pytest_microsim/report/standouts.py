@@ -74,7 +74,7 @@ def _listed(
     for group, rollout in found:
         run = f", run {rollout.run}" if rollout.run > 1 else ""
         yield f"  {names[group.key]}, seed {rollout.seed}{run}: {tell(rollout)}"
-        if rollout.nodeid not in said:
+        if rollout.replay and rollout.nodeid not in said:
             yield f"    {rollout.replay}"
         said.add(rollout.nodeid)
 
