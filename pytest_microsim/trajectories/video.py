@@ -5,6 +5,7 @@ Both libraries are optional: ``pip install 'pytest-microsim[video]'``.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
@@ -99,7 +100,8 @@ def write(path: Path, film: Film, pace: float) -> float:
     except OSError as error:
         raise VideoError(f"{path}: the video cannot be written: {error.strerror or error}") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
     return shown_ms[-1] / 1000 + LAST_S
 
 

@@ -12,7 +12,7 @@ WORDS = (
     # No command takes the range as an argument.
     (re.compile(r"--microsim-subnets ([\d./]+)(, or MICROSIM_SUBNETS)?"), r"the variable MICROSIM_SUBNETS=\1"),
     (re.compile(r"--microsim-subnets(, or MICROSIM_SUBNETS)?"), "the variable MICROSIM_SUBNETS"),
-    (re.compile(r"--microsim-(?=[a-z])"), "--"),
+    (re.compile(r"(?<!\bpytest )--microsim-(?=[a-z])"), "--"),
     (re.compile(r"\bcall resume\(\)"), "run microsim resume ID"),
     (re.compile(r"\bresume\(\)"), "microsim resume ID"),
     (re.compile(r"\bVolume\.create\([^)]*\)"), "microsim volume create NAME --size 512M"),
