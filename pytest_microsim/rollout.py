@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from microsim_vm.errors import ControllerError, MicrosimError, RecordingError, VideoError
+from microsim_vm.errors import MicrosimError, VideoError
 
+from .calls import raises_at_the_call
 from .episode import Episode
 from .errors import RecordError
 from .filming import PICTURES, Drive, Video, film
 from .gates.fingerprints import Fingerprint, combined
+from .lookup import Lookup
 from .seeds import check_seed, seed_of_episode
 
 if TYPE_CHECKING:
-    from microsim_vm.controllers import Controller
     from microsim_vm.episode import EpisodeRecord
     from microsim_vm.filesystem import Filesystem
     from microsim_vm.film import Shots
@@ -30,24 +29,6 @@ if TYPE_CHECKING:
 
     from .trajectories.playing import Playing
     from .trajectories.recordings import Recording
-
-LOOKED_FOR = "a relative path is looked for next to the test, in the rootdir and the working directory"
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def _raises_at_the_call(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let an error of ours show the line of the test that made the call, not the plumbing below it."""
-
-    @functools.wraps(method)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        __tracebackhide__ = True
-        try:
-            return method(*args, **kwargs)
-        except MicrosimError as error:
-            raise error.with_traceback(None)  # noqa: B904 (the same error, not a new one)
-
-    return call
 
 
 class Rollout:
@@ -86,7 +67,7 @@ class Rollout:
         self.children: list[Rollout] = []
         self.controllers: list[str] = []
         self.videos: list[Path] = []
-        self._folders = list(dict.fromkeys(controller_folders))
+        self._lookup = Lookup(controller_folders)
         self._reseed = reseed
         self._max_steps = max_steps
         self._limits = limits
@@ -100,7 +81,7 @@ class Rollout:
     def __repr__(self) -> str:
         return f"<Rollout seed={self.seed} world={self.world}>"
 
-    @_raises_at_the_call
+    @raises_at_the_call
     def run(
         self,
         controller: str | os.PathLike[str] | Sequence[str] | Recording,
@@ -144,7 +125,7 @@ class Rollout:
         """
         from microsim_vm import controllers, reset_options
 
-        given, default, shown = self._read(controller)
+        given, default, shown = self._lookup.driver(controller, self._max_steps)
         most = default if max_steps is None else max_steps
         controllers.check_lengths(most, timeout_seconds)
         chosen = controllers.limited(self.machine.limits, {**self._limits, **(limits or {})})
@@ -179,7 +160,7 @@ class Rollout:
             raise episode.error
         return episode
 
-    @_raises_at_the_call
+    @raises_at_the_call
     def reset(self, seed: int | None = None, *, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode to be driven by hand.
 
@@ -208,7 +189,7 @@ class Rollout:
         self._by_hand[-1].add(observation)
         return observation, info
 
-    @_raises_at_the_call
+    @raises_at_the_call
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take one step of an episode that ``reset`` began.
 
@@ -231,7 +212,7 @@ class Rollout:
             self._by_hand[-1].add([action, observation, reward, terminated, truncated])
         return observation, reward, terminated, truncated, info
 
-    @_raises_at_the_call
+    @raises_at_the_call
     def exec(
         self,
         command: str | Sequence[str],
@@ -254,7 +235,7 @@ class Rollout:
             command, timeout_seconds=timeout_seconds, check=check, cwd=cwd, env=env, user=user, stdin=stdin
         )
 
-    @_raises_at_the_call
+    @raises_at_the_call
     def play(
         self,
         recording: str | os.PathLike[str],
@@ -285,10 +266,7 @@ class Rollout:
         """
         from .trajectories.playing import Messages, Playing
 
-        found = next((path for path in self._candidates(recording) if path.exists()), None)
-        if found is None:
-            raise RecordingError(f"there is no recording {os.fspath(recording)!r}", hint=LOOKED_FOR)
-        messages = Messages.open(found, topics, clock)
+        messages = Messages.open(self._lookup.recording(recording), topics, clock)
         self.controllers.append(hashlib.sha256(messages.packed).hexdigest())
         return Playing(self.machine, messages, timeout_seconds)
 
@@ -314,7 +292,7 @@ class Rollout:
         """The microVM's files: ``read``, ``write``, ``listdir``, ``upload`` and more; gone at the end of the test."""
         return self.machine.filesystem
 
-    @_raises_at_the_call
+    @raises_at_the_call
     def record(self, name: str, value: float) -> None:
         """Record a number of this rollout, for the report and for verdicts over the whole group of seeds.
 
@@ -330,7 +308,7 @@ class Rollout:
             raise RecordError(f"a recorded number needs a name, not {name!r}")
         self.recorded[name] = _finite(name, value)
 
-    @_raises_at_the_call
+    @raises_at_the_call
     def fork(self, n: int = 1) -> list[Rollout]:
         """Fork this microVM as it is now, in the middle of an episode or not, into more rollouts.
 
@@ -350,7 +328,7 @@ class Rollout:
                 machine,
                 seed=machine.seed,
                 world=self.world,
-                controller_folders=self._folders,
+                controller_folders=self._lookup.folders,
                 max_steps=self._max_steps,
                 limits=self._limits,
             )
@@ -359,7 +337,7 @@ class Rollout:
         self.children += children
         return children
 
-    @_raises_at_the_call
+    @raises_at_the_call
     def video(self, path: str | os.PathLike[str], *, episode: int = -1, pictures: int = PICTURES) -> Video:
         """Write a video of an episode that ``run`` has run: its world is drawn by its own ``render()``.
 
@@ -441,33 +419,6 @@ class Rollout:
             seed = seed_of_episode(self.seed, number) if self._reseed else None
         self._episode_seeds.append(seed)
         return seed
-
-    def _read(self, controller: str | os.PathLike[str] | Sequence[str] | Recording) -> tuple[Controller, int, str]:
-        """Return what ``run`` was given, how many steps it has by default, and its name for people."""
-        from microsim_vm import controllers
-
-        from .trajectories.recordings import Recording
-
-        if isinstance(controller, Recording):
-            return controller.controller(), controller.most_steps, controller.source
-        first, words = controllers.split(controller)
-        given = controllers.read(self._find(first), controllers.kind_of(controller), words)
-        return given, self._max_steps, shlex.join(map(str, [first, *words]))
-
-    def _find(self, controller: str | os.PathLike[str]) -> Path:
-        tried = self._candidates(controller)
-        for candidate in tried:
-            if candidate.is_file():
-                return candidate
-        raise ControllerError(
-            f"no controller file {os.fspath(controller)!r}",
-            hint=LOOKED_FOR,
-            details="\n".join(f"not a file: {candidate}" for candidate in tried),
-        )
-
-    def _candidates(self, path: str | os.PathLike[str]) -> list[Path]:
-        """Return where a path may lead to; an absolute one stays itself."""
-        return list(dict.fromkeys(folder / path for folder in self._folders))
 
 
 def _lost(seed: int | None, error: MicrosimError) -> str:

@@ -17,6 +17,8 @@ from microsim_vm.controllers import MAX_BYTES, Controller
 from microsim_vm.episode import Column
 from microsim_vm.errors import RecordingError
 
+from ..calls import raises_at_the_call
+
 By = Literal["time", "step"]
 Hold = Literal["previous", "linear"]
 TABLES = (".csv", ".parquet")
@@ -63,6 +65,7 @@ class Recording:
         return len(next(iter(self.columns.values())))
 
     @classmethod
+    @raises_at_the_call
     def open(
         cls,
         path: str | os.PathLike[str],
