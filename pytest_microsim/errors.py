@@ -35,3 +35,7 @@ class ResultsError(MicrosimError):
 
 class ReportError(MicrosimError):
     """A report cannot be written, or is asked for of what it cannot be made of."""
+
+
+class BaselineError(MicrosimError):
+    """A baseline cannot be read, written or compared with."""

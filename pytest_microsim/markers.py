@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from microsim_vm.errors import LimitsError
 
+from .baselines.wishes import wishes_of
 from .errors import MarkerError
 from .options import REPEAT, VARIANCE
+from .results.model import Better
 from .state import RUN
 
 LINES = "__microsim_lines__"
@@ -39,6 +41,8 @@ class MicrosimMark:
         unchecked: Names of metrics and recorded numbers that no gate looks at.
         repeat: How often each seed is run, to see whether it gives the same each time.
         limits: What controllers may use, in place of what the template says, by its names.
+        better: Which direction of a metric is the better one, "higher" or "lower", by its name.
+        baseline: What is allowed against the baseline; see :func:`pytest_microsim.baselines.wishes.wishes_of`.
     """
 
     world: str | None = None
@@ -52,13 +56,15 @@ class MicrosimMark:
     unchecked: tuple[str, ...] | list[str] | set[str] | frozenset[str] = ()
     repeat: int = 1
     limits: Mapping[str, object] = field(default_factory=dict)
+    better: Mapping[str, Better] = field(default_factory=dict)
+    baseline: Mapping[str, object] = field(default_factory=dict)
 
 
 REGISTERED = (
     "seeds(seeds): run the test once per seed, each in a microVM of its own. seeds is a range, list, tuple "
     "or one-dimensional integer array of distinct ints >= 0; the test must use the rollout fixture.",
     'microsim(world=None, reseed=True, variance="fail", deterministic=False, max_steps=1000, support=None, '
-    "min_effective_seeds=None, strict=False, unchecked=(), repeat=1, limits={}): world "
+    "min_effective_seeds=None, strict=False, unchecked=(), repeat=1, limits={}, better={}, baseline={}): world "
     'overrides --microsim-world for this test; variance is "fail", "warn" or "off" and says what a '
     "group of copied episodes amounts to; deterministic=True says that copies are right; reseed=False shows "
     "what happens without reseeding; max_steps is the default of rollout.run; support is the number of different "
@@ -66,7 +72,9 @@ REGISTERED = (
     "group must amount to; strict=True fails a group that holds nothing to tell copies by; unchecked lists metrics "
     "and recorded numbers that no gate looks at; repeat is how often each seed is run, 1 to 10 times, and fails where "
     "a further run gives another episode than the first; limits are what controllers may use, by the names of the "
-    'template\'s controller, as in limits={"memory_mib": 64}.',
+    'template\'s controller, as in limits={"memory_mib": 64}; better says which direction of a metric is the better '
+    'one, as in better={"time_s": "lower"}; baseline says what is allowed against the baseline, as in '
+    'baseline={"tolerance": {"observation": 1e-6}, "must": "tolerance"}.',
 )
 
 
@@ -136,7 +144,20 @@ def _problem(mark: pytest.Mark) -> str:
         name and isinstance(name, str) for name in listed
     ):
         return f'unchecked is a list of names, as in unchecked=["port"], not {listed!r}'
-    return _limits_problem(given.limits)
+    return _limits_problem(given.limits) or _baseline_problem(given)
+
+
+def _baseline_problem(given: MicrosimMark) -> str:
+    better: object = given.better
+    if not isinstance(better, Mapping) or not all(
+        isinstance(name, str) and direction in ("higher", "lower") for name, direction in better.items()
+    ):
+        return f'better is "higher" or "lower" by metric, as in better={{"time_s": "lower"}}, not {better!r}'
+    try:
+        wishes_of(given.baseline)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _limits_problem(limits: object) -> str:

@@ -29,6 +29,7 @@ ISOLATIONS = ("hardware", "sandbox", "emulated")
 KEEP = ("failed",)
 REPEAT = range(1, 11)
 VARIANCE = ("fail", "warn", "off")
+BASELINE = ("off", "check", "update")
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -131,6 +132,12 @@ def add_options(parser: pytest.Parser) -> None:
         "camera on",
     )
     group.addoption(
+        "--microsim-baseline",
+        choices=BASELINE,
+        help="update: keep what each seed gives beside its test; check: compare with that, bit by bit and by paired "
+        "statistics, and fail a group that got worse (default: the ini setting microsim_baseline, else off)",
+    )
+    group.addoption(
         "--microsim-keep",
         choices=KEEP,
         help="keep the microVM of each failed rollout as it was when its test failed: a sandbox that hibernates, until "
@@ -174,6 +181,18 @@ def add_options(parser: pytest.Parser) -> None:
         "microsim_min_effective_seeds",
         "how many independent episodes each group of seeds has to amount to, where the marker does not say",
     )
+    parser.addini("microsim_baseline", f"one of {', '.join(BASELINE)}")
+    parser.addini(
+        "microsim_baseline_alpha",
+        "how often a run in which nothing changed may be called different from its baselines (default: 0.01)",
+    )
+    parser.addini(
+        "microsim_baseline_across",
+        "knobs in which the environment may differ from a baseline's, such as digest, where the marker does not say: "
+        "metrics are compared all the same",
+        type="args",
+        default=[],
+    )
     parser.addini(
         "microsim_strict",
         "whether a group that holds nothing to tell copies by fails, where the marker does not say",
@@ -199,6 +218,9 @@ class Settings:
         trajectories: Where every episode goes, or None if none is written.
         video: Where the videos of failed rollouts go, or None if none are made.
         keep: Whether failed rollouts are kept.
+        baseline: "off", "check" or "update".
+        baseline_alpha: How often a run in which nothing changed may be called different from its baselines.
+        baseline_across: Knobs in which the environment may differ from a baseline's, where the marker does not say.
         repeat: How often each seed is run, where the marker does not say.
         variance, min_effective_seeds, strict: What the marker ``microsim`` says of these where it says nothing.
         replay: The one rollout to run, or None for all.
@@ -224,6 +246,9 @@ class Settings:
     results: Path | None
     report: Path | None
     keep: bool
+    baseline: str
+    baseline_alpha: float
+    baseline_across: tuple[str, ...]
     repeat: int
     variance: str
     min_effective_seeds: int | None
@@ -294,6 +319,9 @@ def read_settings(config: pytest.Config) -> Settings:
         results=_file(option.microsim_results, "--microsim-results"),
         report=_file(option.microsim_report, "--microsim-report"),
         keep=option.microsim_keep is not None,
+        baseline=_choice(config, "microsim_baseline", BASELINE, "off"),
+        baseline_alpha=_ini_alpha(config),
+        baseline_across=tuple(config.getini("microsim_baseline_across")),
         repeat=option.microsim_repeat or 1,
         variance=variance,
         min_effective_seeds=_ini_min_effective_seeds(config),
@@ -369,6 +397,17 @@ def _ini_min_effective_seeds(config: pytest.Config) -> int | None:
             f"{config.inipath}: microsim_min_effective_seeds is {text!r}; it is a number of seeds, 1 or more"
         )
     return number
+
+
+def _ini_alpha(config: pytest.Config) -> float:
+    text = str(config.getini("microsim_baseline_alpha")).strip()
+    try:
+        alpha = float(text or "0.01")
+    except ValueError:
+        alpha = 0.0
+    if not 0.0 < alpha < 1.0:
+        raise pytest.UsageError(f"{config.inipath}: microsim_baseline_alpha is {text!r}; it is between 0 and 1")
+    return alpha
 
 
 def _ini_strict(config: pytest.Config) -> bool:

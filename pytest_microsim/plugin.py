@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from .alone import check_terminal, note_replay, offer_shell, select, without_workers
+from .baselines.leaving import left_by
+from .baselines.session import KEY as BASELINE
+from .baselines.session import Baselines, needs
 from .collection import check_command_line, parametrize_seeds, report_problems
 from .fixtures import _microsim_worlds, rollout, warm_world
 from .markers import REGISTERED
@@ -57,6 +60,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Pages(config))
         config.pluginmanager.register(Annotating(config))
         add_judge(config, PassRates())
+    if config.stash[RUN].settings.baseline != "off":
+        baselines = Baselines(config)
+        config.pluginmanager.register(baselines)
+        add_judge(config, baselines)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -86,6 +93,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Refuse what the command line cannot have before workers are started."""
     check_command_line(session.config)
+    needs(session.config)
     check_terminal(session.config)
     if session.config.stash[RUN].controls:
         show_live(session.config)
@@ -149,6 +157,8 @@ def pytest_runtest_makereport(
     if call.when != "teardown":
         # The set-up's report makes the group known even if the call never ends; the call's replaces it.
         payload = payload_of(item, report, ended=call.when == "call" and item.stash.get(_CALLED, True))
+        if payload is not None and "result" in payload and call.when == "call" and state is not None:
+            payload[BASELINE] = left_by(item, state, call)
         if payload is not None:
             setattr(report, ATTRIBUTE, payload)
         add_section(item, report)

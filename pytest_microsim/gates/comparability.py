@@ -48,12 +48,15 @@ class Comparability:
         return "not comparable:\n" + "\n".join(f"  {line}" for line in self.differences)
 
 
-def compare(first: Mapping[str, object], second: Mapping[str, object]) -> Comparability:
+def compare(
+    first: Mapping[str, object], second: Mapping[str, object], *, called: tuple[str, str] = ("in one", "in the other")
+) -> Comparability:
     """Compare the environments of two results.
 
     Args:
         first: Knobs by name; values are simple types, or dicts of them. None says that a knob was not pinned.
         second: Those of the other.
+        called: What the two are called in sentences, as in "digest is 'a' in one and 'b' in the other".
     """
     ours, theirs = dict(_flat(first)), dict(_flat(second))
     knobs, lines = [], []
@@ -63,7 +66,7 @@ def compare(first: Mapping[str, object], second: Mapping[str, object]) -> Compar
             continue
         knobs.append(name)
         why = next((_WHY[part] for part in (name.partition(".")[0],) if part in _WHY), "")
-        lines.append(f"{name} is {_said(one)} in one and {_said(other)} in the other" + (f": {why}" if why else ""))
+        lines.append(f"{name} is {_said(one)} {called[0]} and {_said(other)} {called[1]}" + (f": {why}" if why else ""))
     return Comparability(tuple(lines), tuple(knobs))
 
 
