@@ -18,9 +18,10 @@ import pytest
 from ..errors import ScenarioError
 from ..markers import LINES
 from .draws import points
+from .expectations import directions
 from .reading import read
 from .running import POINT, run
-from .spec import MARKED, Scenario
+from .spec import MARKED, Baseline, Scenario
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +103,11 @@ def _marks(scenario: Scenario, config: pytest.Config) -> Iterator[pytest.MarkDec
         settings["unchecked"] = document.unchecked
     if scenario.limits:
         settings["limits"] = dict(scenario.limits)
+    better = {**directions(document.expect), **document.better}
+    if better:
+        settings["better"] = better
+    if document.baseline is not None:
+        settings["baseline"] = as_marked(document.baseline)
     if settings:
         yield pytest.mark.microsim(**settings)
     grid = points(document.parameters)
@@ -110,6 +116,15 @@ def _marks(scenario: Scenario, config: pytest.Config) -> Iterator[pytest.MarkDec
     for tag in document.tags:
         _register(tag, scenario, config)
         yield getattr(pytest.mark, tag)
+
+
+def as_marked(baseline: Baseline) -> dict[str, Any]:
+    """Return what a file says of its baseline as a marker says it: without what it leaves out."""
+    plain = msgspec.to_builtins(baseline)
+    for tolerance in plain["tolerance"].values():
+        if isinstance(tolerance, dict) and tolerance["until_s"] is None:
+            del tolerance["until_s"]
+    return {name: value for name, value in plain.items() if value is not None}
 
 
 def _register(tag: str, scenario: Scenario, config: pytest.Config) -> None:

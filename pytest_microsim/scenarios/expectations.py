@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from microsim_vm.templates.decode import nearest
 
 from ..errors import ScenarioError
-from .spec import Bound, Scenario
+from .spec import Bound, Expectations, Scenario
 
 if TYPE_CHECKING:
     from ..episode import Episode
@@ -37,6 +37,18 @@ def misses(scenario: Scenario, episode: Episode) -> list[tuple[int, str]]:
         how = "terminated" if episode.terminated else f"truncated after {episode.steps} steps"
         wanted = "is" if expect.terminated else "is not"
         found.append((scenario.line("expect.terminated"), f"the episode was {how}, and {wanted} to be terminated"))
+    return found
+
+
+def directions(expect: Expectations) -> dict[str, str]:
+    """Return which direction of a metric is the better one, where it is bounded on one side alone."""
+    bounds = {**expect.metrics} | ({} if expect.total_reward is None else {"total_reward": expect.total_reward})
+    found = {}
+    for name, bound in bounds.items():
+        above = bound.above is not None or bound.at_least is not None
+        below = bound.below is not None or bound.at_most is not None
+        if above != below and bound.between is None and bound.equals is None:
+            found[name] = "higher" if above else "lower"
     return found
 
 

@@ -9,10 +9,23 @@ import msgspec
 from microsim_vm.templates.spec import ControllerLimits
 
 from ..docstrings import documented
-from .spec import Bound, Document, Expectations, Normal, Parameter, PassRate, RecordingFile
+from . import spec
+from .spec import Document
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_STRUCTS = (Bound, ControllerLimits, Document, Expectations, Normal, Parameter, PassRate, RecordingFile)
+_STRUCTS = (
+    ControllerLimits,
+    Document,
+    spec.Baseline,
+    spec.Bound,
+    spec.Difference,
+    spec.Expectations,
+    spec.Normal,
+    spec.Parameter,
+    spec.PassRate,
+    spec.RecordingFile,
+    spec.Tolerance,
+)
 _NOT_HERE = ("network", "readable", "machine")
 """Limits that are a part of a template: a scenario cannot change them."""
 

@@ -68,6 +68,11 @@ TimeUnit = Annotated[str, Meta(pattern=r"\A(s|ms|us|ns)\Z", description="s, ms, 
 By = Annotated[str, Meta(pattern=r"\A(time|step)\Z", description="time or step")]
 Hold = Annotated[str, Meta(pattern=r"\A(previous|linear)\Z", description="previous or linear")]
 StepSeconds = Annotated[float, Meta(gt=0, le=1e6, description="seconds, more than 0")]
+NotNegative = Annotated[float, Meta(ge=0, le=1e300, description="a number, 0 or more")]
+Steps = Annotated[int, Meta(ge=0, le=_LARGEST, description="a number of steps, 0 or more")]
+Must = Annotated[str, Meta(pattern=r"\A(identical|tolerance)\Z", description="identical or tolerance")]
+Better = Annotated[str, Meta(pattern=r"\A(higher|lower)\Z", description="higher or lower")]
+ColumnName = Annotated[str, Meta(min_length=1, description="the name of a column")]
 MetricName = Annotated[str, Meta(min_length=1, description="the name of a metric")]
 
 
@@ -170,6 +175,55 @@ class PassRate(_Part, frozen=True):
     by: JudgedBy = "rate"
 
 
+class Tolerance(_Part, frozen=True):
+    """How far a column of a trajectory may be from the baseline's.
+
+    Attributes:
+        absolute: In the column's unit.
+        relative: As a share of the baseline's number.
+        per_s: In the column's unit, for each second of simulated time since the reset.
+        until_s: What comes later than this is not compared, in seconds of simulated time.
+    """
+
+    absolute: NotNegative = 0.0
+    relative: NotNegative = 0.0
+    per_s: NotNegative = 0.0
+    until_s: NotNegative | None = None
+
+
+class Difference(_Part, frozen=True):
+    """A mean difference of a metric from the baseline's that counts as none.
+
+    Attributes:
+        absolute: In the metric's unit.
+        relative: As a share of the baseline's mean.
+    """
+
+    absolute: NotNegative = 0.0
+    relative: NotNegative = 0.0
+
+
+class Baseline(_Part, frozen=True):
+    """What is allowed against the baseline; see :class:`pytest_microsim.baselines.wishes.Wishes`.
+
+    Attributes:
+        tolerance: How far trajectories may be from it, by column: a number is an absolute one.
+        steps: By how many steps an episode may be longer or shorter.
+        metrics: Differences of metrics that count as none, by name: a number is an absolute one.
+        must: A seed whose trajectory is not "identical", or not within "tolerance", fails the group, in place of a
+            warning.
+        across: Knobs in which the environment may differ from the baseline's.
+        columns: Columns that are kept; all by default.
+    """
+
+    tolerance: dict[ColumnName, NotNegative | Tolerance] = {}
+    steps: Steps = 0
+    metrics: dict[MetricName, NotNegative | Difference] = {}
+    must: Must | None = None
+    across: tuple[Text, ...] = ()
+    columns: tuple[ColumnName, ...] | None = None
+
+
 class RecordingFile(_Part, frozen=True):
     """Recorded actions; see :meth:`pytest_microsim.trajectories.recordings.Recording.open`.
 
@@ -218,6 +272,8 @@ class Document(_Part, frozen=True):
         parameters_seed: Other draws of all parameters.
         expect: What each episode has to come to.
         pass_rate: How many of the seeds have to pass, where not all have to.
+        better: Which direction of a metric is the better one, where ``expect`` does not show it by a bound.
+        baseline: What is allowed against the baseline.
         tags: Marks of the test, to choose it by with ``-m``.
     """
 
@@ -240,6 +296,8 @@ class Document(_Part, frozen=True):
     parameters_seed: Seed = 0
     expect: Expectations = Expectations()
     pass_rate: PassRate | None = None
+    better: dict[MetricName, Better] = {}
+    baseline: Baseline | None = None
     tags: tuple[Tag, ...] = ()
 
 

@@ -15,10 +15,19 @@ from pytest_microsim.errors import ScenarioError
 from pytest_microsim.gates.verdicts import Outcome
 from pytest_microsim.results.gathering import rate_of
 from pytest_microsim.results.model import AskedRate, GroupResult, RolloutResult
-from pytest_microsim.scenarios.expectations import misses
+from pytest_microsim.scenarios.expectations import directions, misses
 from pytest_microsim.scenarios.judging import PassRates
 from pytest_microsim.scenarios.passrate import assess, seeds_needed
 from pytest_microsim.scenarios.spec import PassRate
+
+
+def test_bounds_on_one_side_say_which_direction_is_better(tmp_path: Path) -> None:
+    written = scenario(
+        tmp_path,
+        "expect:\n  total_reward: {above: 1}\n  metrics: {a: {below: 1}, b: {at_least: 1}, c: {equals: 1}, "
+        "d: {above: 0, below: 1}, e: {between: [0, 1]}}\n",
+    )
+    assert directions(written.document.expect) == {"total_reward": "higher", "a": "lower", "b": "higher"}
 
 
 def episode(**facts: Any) -> Any:

@@ -11,9 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scenario_files import HEAD, mistakes, refused, scenario, write
 
+from pytest_microsim.baselines.wishes import Tolerance, wishes_of
 from pytest_microsim.errors import ScenarioError
+from pytest_microsim.scenarios.collection import as_marked
 from pytest_microsim.scenarios.reading import examine, read
-from pytest_microsim.scenarios.spec import Bound, PassRate, RecordingFile
+from pytest_microsim.scenarios.spec import Baseline, Bound, PassRate, RecordingFile
+from pytest_microsim.statistics.trends import Allowed
 
 FULL = """\
 name: dock-in-the-rain
@@ -48,6 +51,14 @@ expect:
   steps: {at_least: 10}
   terminated: true
 pass_rate: {at_least: 0.8, confidence: 0.9, by: bound}
+better: {collisions: lower}
+baseline:
+  tolerance: {observation: 0.001, "*": {relative: 1.0e-6, until_s: 10}}
+  steps: 2
+  metrics: {time_s: 0.5, d: {relative: 0.01}}
+  must: tolerance
+  across: [cpu]
+  columns: [observation, action]
 tags: [smoke, night]
 """
 
@@ -75,6 +86,19 @@ def test_all_that_a_file_may_say(tmp_path: Path) -> None:
     assert found.line("expect.metrics.distance.to dock") == 26
     assert found.line("expect.metrics.unwritten") == 25
     assert found.line("nowhere") == 1
+
+
+def test_what_a_file_says_of_its_baseline_is_what_a_marker_says(tmp_path: Path) -> None:
+    (tmp_path / "drive.sh").write_text("#!/bin/sh\n")
+    document = read(write(tmp_path, FULL)).document
+    assert document.baseline is not None
+    wishes = wishes_of(as_marked(document.baseline))
+    assert wishes.tolerances.of("observation") == Tolerance(absolute=0.001)
+    assert wishes.tolerances.of("state") == Tolerance(relative=1e-6, until_s=10.0)
+    assert (wishes.tolerances.steps, wishes.must, wishes.across) == (2, "tolerance", ("cpu",))
+    assert wishes.metrics == {"time_s": Allowed(0.5, 0.0), "d": Allowed(0.0, 0.01)}
+    assert wishes.columns == ("action", "observation")
+    assert wishes_of(as_marked(Baseline())) == wishes_of({})
 
 
 def test_what_is_left_out(tmp_path: Path) -> None:
@@ -147,6 +171,10 @@ def test_seeds_are_a_count_a_range_or_a_list(tmp_path: Path, written: str, seeds
         ("seeds: 4\npass_rate: {at_least: 0.9, by: luck}\n", 3, ["rate or bound"]),
         ("seeds: 58\npass_rate: {at_least: 0.95, by: bound}\n", 3, ["58 seeds cannot show", "takes 59 seeds"]),
         ("seeds: 4\npass_rate: {at_least: 1, by: bound}\n", 3, ["no number of seeds shows that all"]),
+        ("better: {x: up}\n", 2, ['better.x is "up", and must be higher or lower']),
+        ("baseline: {tolerances: {}}\n", 2, ["unknown key 'tolerances' in baseline", '"tolerance"']),
+        ("baseline:\n  tolerance: {x: -1}\n", 3, ["must be a number, 0 or more"]),
+        ("baseline:\n  tolerance: {x: {abs: 1}}\n", 3, ["unknown key 'abs' in baseline.tolerance.x"]),
         ("strict: true\nvariance: off\n", 3, ["'off' is read as a boolean"]),
         ('strict: true\nvariance: "off"\n', 2, ["strict contradicts variance"]),
         ("min_effective_seeds: 4\ndeterministic: true\n", 2, ["min_effective_seeds contradicts deterministic"]),
