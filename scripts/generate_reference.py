@@ -26,6 +26,7 @@ from microsim_vm.templates import spec
 from pytest_microsim import episode as user_episode
 from pytest_microsim import errors as plugin_errors
 from pytest_microsim import fixtures, markers, options, rollout
+from pytest_microsim.scenarios.jsonschema import schema as scenario_schema
 from pytest_microsim.trajectories import playing, recordings
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
@@ -44,6 +45,7 @@ Generated from the code by `scripts/generate_reference.py`; do not edit. The gui
 - [Sandboxes](#sandboxes)
 - [The microsim command](#the-microsim-command)
 - [Template](#template)
+- [Scenario files](#scenario-files)
 - [Errors](#errors)
 """
 INI_TYPES = {"string": "text", "bool": "true or false"}
@@ -140,6 +142,9 @@ def reference() -> str:
         f"{prose(inspect.getdoc(spec.Document) or '')}\n",
         struct_table(spec.Document),
         *(f"### {key}\n\n{struct_section(struct)}" for key, struct in TEMPLATE_PARTS.items()),
+        "## Scenario files\n",
+        "The guide is [scenario files](scenarios.md).\n",
+        *scenario_sections(),
         "## Errors\n",
         f"{prose(inspect.getdoc(errors.MicrosimError) or '')}\n",
         table(("error", "is a", "meaning"), error_rows()),
@@ -248,6 +253,23 @@ def struct_table(struct: type[msgspec.Struct]) -> str:
             for field in msgspec.structs.fields(struct)
         ),
     )
+
+
+def scenario_sections() -> Iterator[str]:
+    """Describe the keys of a scenario file, from its schema."""
+    whole = scenario_schema()
+    for name, part in {"": whole, **whole["$defs"]}.items():
+        if name == "ControllerLimits":
+            continue  # which the template's section has
+        rows = ((f"`{key}`", _linked(field)) for key, field in part["properties"].items())
+        yield (f"### {name}\n\n{part['description']}\n\n" if name else "") + table(("key", "meaning"), rows)
+
+
+def _linked(field: dict[str, Any]) -> str:
+    """Return what a key of a scenario means, with a link to the part that its value is."""
+    names = re.findall(r"#/\$defs/(\w+)", str(field))
+    links = [f"[{name}](#{'controller' if name == 'ControllerLimits' else name.lower()})" for name in names]
+    return " ".join([field["description"], *(f"See {link}." for link in links)])
 
 
 def error_rows() -> Iterator[tuple[str, str, str]]:

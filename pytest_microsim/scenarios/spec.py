@@ -204,7 +204,7 @@ class Difference(_Part, frozen=True):
 
 
 class Baseline(_Part, frozen=True):
-    """What is allowed against the baseline; see :class:`pytest_microsim.baselines.wishes.Wishes`.
+    """What is allowed against the baseline.
 
     Attributes:
         tolerance: How far trajectories may be from it, by column: a number is an absolute one.
@@ -225,7 +225,7 @@ class Baseline(_Part, frozen=True):
 
 
 class RecordingFile(_Part, frozen=True):
-    """Recorded actions; see :meth:`pytest_microsim.trajectories.recordings.Recording.open`.
+    """Recorded actions, and how to read them.
 
     Attributes:
         file: An MCAP file, a rosbag2, or a table, relative to the scenario's file.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from scenario_files import HEAD, write
 from test_scenario_files import FULL
 
 from pytest_microsim.scenarios.jsonschema import schema
+from pytest_microsim.scenarios.reading import examine
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -43,6 +45,27 @@ def test_every_key_is_explained() -> None:
 )
 def test_the_schema_accepts_the_examples(path: Path) -> None:
     validator().validate(yaml.safe_load(path.read_text("utf-8")))
+
+
+def documented() -> list[str]:
+    pages = [REPOSITORY / "README.md", REPOSITORY / "docs" / "scenarios.md"]
+    blocks = [block for page in pages for block in re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)]
+    return [block for block in blocks if re.search(r"^(controller|recording): .*\n", block, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("text", documented())
+def test_scenarios_in_the_documentation_can_be_used(tmp_path: Path, text: str) -> None:
+    for name in re.findall(r"(?:controller|file): ([\w/.]+)", text):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    path = tmp_path / "dock.scenario.yaml"
+    path.write_text(text)
+    assert examine(path)[1] == []
+    validator().validate(yaml.safe_load(text))
+
+
+def test_the_guide_shows_the_example_as_it_is() -> None:
+    assert (REPOSITORY / "example_tests" / "dock.scenario.yaml").read_text("utf-8") in documented()
 
 
 def test_the_schema_accepts_all_that_a_file_may_say() -> None:
