@@ -27,7 +27,7 @@ NOTES = (
 )
 IMPORT = "from rclpy.serialization import serialize_message as serialize\n"
 TWIST = "geometry_msgs/msg/Twist"
-SECONDS = 4  # of simulated time
+SECONDS = 2  # of simulated time
 # Simulated time at ten times the pace of real time.
 CLOCK = """
 import rclpy, time
@@ -92,8 +92,8 @@ def test_what_a_node_has_sent_drives_the_robot_along_the_same_way_again(
     file = write(tmp_path / "drive.mcap", sent)
 
     with monkeypatch.context() as patched:
-        patched.setattr(playing, "PATIENCE_S", 1.0)
-        with pytest.raises(RecordingError, match=r"no node of the world listens to /cmd_vel, after 1 s"):
+        patched.setattr(playing, "PATIENCE_S", 0.5)
+        with pytest.raises(RecordingError, match=r"no node of the world listens to /cmd_vel, after 0\.5 s"):
             second.play(file, {"/recorded": "/cmd_vel"})  # before its node is there
     assert second.reset()[0] == start
     running = second.play(file, {"/recorded": "/cmd_vel"}, clock="/odom")
@@ -101,11 +101,10 @@ def test_what_a_node_has_sent_drives_the_robot_along_the_same_way_again(
     assert drive(second) == way
     assert running.wait()["/cmd_vel"] >= len(sent)
 
-    by_itself = second.play(write(tmp_path / "short.mcap", {0: sent[0], 10**9: sent[0]}), {"/recorded": "/cmd_vel"})
-    assert by_itself.clock == "monotonic"
-    began = time.monotonic()
-    assert by_itself.wait() == {"/cmd_vel": 2}
-    assert time.monotonic() - began < 30
+    endless = second.play(write(tmp_path / "long.mcap", {0: sent[0], 10**15: sent[0]}), {"/recorded": "/cmd_vel"})
+    assert endless.clock == "monotonic"
+    endless.stop()
+    assert endless.wait() == {}
     second.filesystem.write("/workspace/clock.py", CLOCK.encode())
     second.exec("python3 clock.py >clock.log 2>&1 &", check=True)
     began = time.monotonic()
@@ -113,10 +112,7 @@ def test_what_a_node_has_sent_drives_the_robot_along_the_same_way_again(
     assert timed.clock == "/clock"
     assert timed.wait() == {"/cmd_vel": 2}
     assert time.monotonic() - began < 40, "it waited for real seconds"
-    endless = second.play(write(tmp_path / "long.mcap", {0: sent[0], 10**15: sent[0]}), {"/recorded": "/cmd_vel"})
-    endless.stop()
-    assert endless.wait() == {}
-    assert len(second.controllers) == 5
+    assert len(second.controllers) == 4
 
 
 def test_a_world_without_ros_says_so(cartpole: WarmWorld, tmp_path: Path) -> None:
