@@ -14,7 +14,6 @@ from ..results.model import BaselineResult, Better, GroupResult, RolloutResult, 
 from ..statistics.trends import ALPHA, TOTAL_REWARD, Compared, Pairs, compare_groups
 from .divergence import Divergence
 from .store import Baseline, Entry
-from .updating import counted
 from .wishes import Wishes
 
 MOST_DIFFERENCES = 50
@@ -30,6 +29,7 @@ class GroupNow:
         path: Where its baseline is, or would be.
         baseline: The baseline; None where there is none.
         environment: What it ran in now, flat.
+        host: On what, as :attr:`~pytest_microsim.baselines.store.Entry.host` has it.
         seeds: What each seed's trajectory comes to, as :func:`~pytest_microsim.baselines.seeds.compared` says it.
         wishes: What the test says of its baseline.
         better: Which direction of a metric is the better one.
@@ -42,6 +42,7 @@ class GroupNow:
     path: Path
     baseline: Baseline | None
     environment: Mapping[str, Any]
+    host: str
     seeds: Mapping[int, Mapping[str, Any]]
     wishes: Wishes = field(default_factory=Wishes)
     better: Mapping[str, Better] = field(default_factory=dict)
@@ -202,12 +203,12 @@ def _environments(now: GroupNow, entries: Mapping[int, Entry]) -> tuple[list[str
     foreign: set[str] = set()
     for name in sorted({entry.environment for entry in entries.values()}):
         assert now.baseline is not None
-        then = now.baseline.environments[name]
-        counting = compare(counted(then), counted(now.environment), called=_CALLED)
-        lines.update(dict.fromkeys(counting.differences))
-        if any(knob.partition(".")[0] not in now.wishes.across for knob in counting.knobs):
+        found = compare(now.baseline.environments[name], now.environment, called=_CALLED)
+        lines.update(dict.fromkeys(found.differences))
+        if any(knob.partition(".")[0] not in now.wishes.across for knob in found.knobs):
             foreign.add(name)
-        lines.update(dict.fromkeys(compare(then, now.environment, called=_CALLED).differences))
+    for host in sorted({entry.host for entry in entries.values()} - {now.host}):
+        lines[f"the host is {host!r} in the baseline and {now.host!r} now"] = None
     return list(lines), foreign
 
 

@@ -154,7 +154,7 @@ def _side_by_side(compare: Compare) -> str:
     kept = [dict(each) for each in compare.result.metrics.values()]
     rollouts = [metrics_of(each) for each in compare.now.rollouts.values()]
     names = sorted({name for each in kept for name in each} & {name for each in rollouts for name in each})
-    told = [f"{name} {_mean(kept, name)} then, {_mean(rollouts, name)} now" for name in names[:_MOST_METRICS]]
+    told = [f"{name} {_mean(rollouts, name)} ({_mean(kept, name)} then)" for name in names[:_MOST_METRICS]]
     return ", ".join(told) or "no metric"
 
 

@@ -26,13 +26,13 @@ from ..state import RUN
 from . import seeds as of_seeds
 from . import store
 from .comparison import GroupNow, compare_all, metrics_of, parameters_of
-from .environment import environment_now
+from .environment import host_now
 from .judging import GATE, verdict_of
 from .leaving import SPOOL
 from .orphans import orphans
 from .spool import Collected, Spool
 from .store import Entry
-from .updating import New, Updated, name_of, update
+from .updating import New, Updated, flat, name_of, update
 from .wishes import Wishes
 
 KEY = "baseline"
@@ -123,7 +123,8 @@ class Baselines:
             group,
             path,
             baseline,
-            environment_now(group.environment),
+            flat(group.environment),
+            host_now(),
             {each["seed"]: each for each in members},
             msgspec.convert(members[0]["wishes"], Wishes),
             members[0]["better"],
@@ -178,6 +179,7 @@ class Baselines:
                 metrics=metrics_of(rollout),
                 environment=name,
                 recorded=recorded,
+                host=now.host,
                 parameters=parameters_of(rollout),
             )
             spooled = facts["spooled"]

@@ -42,6 +42,7 @@ class Entry:
         metrics: By name; None for what was no finite number.
         environment: Under which name the file has what it ran in.
         recorded: When.
+        host: The host's kernel and our version: said where they differ, and no reason not to compare.
         trajectories: The files of its episodes, in order.
         parameters: What a scenario set for it, as text by name.
     """
@@ -51,6 +52,7 @@ class Entry:
     metrics: Mapping[str, float | None]
     environment: str
     recorded: datetime
+    host: str = ""
     trajectories: tuple[str, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
 
@@ -152,6 +154,7 @@ def encoded(baseline: Baseline) -> bytes:
             "",
             f"[seeds.{seed}]",
             f"recorded = {entry.recorded.isoformat()}",
+            f"host = {toml.text(entry.host)}",
             f"environment = {toml.text(entry.environment)}",
             f"outcome = {toml.text(entry.outcome)}",
             f"fingerprint = {toml.text(entry.fingerprint)}",
@@ -192,6 +195,7 @@ class _Seed(msgspec.Struct, forbid_unknown_fields=True):
     environment: str
     outcome: str
     fingerprint: str
+    host: str = ""
     trajectories: list[str] = []
     parameters: dict[str, str] = {}
     metrics: dict[str, float] = {}
@@ -216,7 +220,7 @@ def _decoded(document: dict[str, Any]) -> Baseline:
             raise ValueError(f"seed {seed} has the file {each.trajectories!r}")
         metrics = {name: None if number != number else number for name, number in each.metrics.items()}
         seeds[int(seed)] = Entry(
-            each.outcome, each.fingerprint, metrics, each.environment, each.recorded,
+            each.outcome, each.fingerprint, metrics, each.environment, each.recorded, each.host,
             tuple(each.trajectories), each.parameters,
         )  # fmt: skip
     return Baseline(file.test, file.environments, seeds)

@@ -15,9 +15,6 @@ from ..errors import BaselineError
 from . import store
 from .store import Baseline, Entry
 
-HOST = "host."
-"""What the names of knobs begin with that are said, and do not make results incomparable."""
-
 
 @dataclass(frozen=True)
 class New:
@@ -60,11 +57,6 @@ def name_of(environment: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(environment, sort_keys=True).encode("utf-8", "replace")).hexdigest()[:8]
 
 
-def counted(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the knobs of a flat environment that make results incomparable where they differ."""
-    return {name: value for name, value in environment.items() if not name.startswith(HOST)}
-
-
 def update(
     path: Path, test: str, environment: Mapping[str, Any], new: Mapping[int, New], *, seeds: frozenset[int] | None
 ) -> Updated:
@@ -84,7 +76,7 @@ def update(
         with store.locked(path):
             before = store.read(path) or Baseline(test)
             after = Baseline(test, dict(before.environments), dict(before.seeds))
-            changed = [seed for seed, each in new.items() if not _kept(before, seed, each, environment)]
+            changed = [seed for seed, each in new.items() if not _kept(before, seed, each)]
             dropped = sorted(set() if seeds is None else set(before.seeds) - seeds)
             for seed in dropped:
                 del after.seeds[seed]
@@ -105,14 +97,10 @@ def update(
     return Updated(tuple(sorted(changed)), same, tuple(dropped), after)
 
 
-def _kept(before: Baseline, seed: int, new: New, environment: Mapping[str, Any]) -> bool:
-    """Tell whether a seed gave what it had given, in an environment that can be compared."""
+def _kept(before: Baseline, seed: int, new: New) -> bool:
+    """Tell whether a seed gave what it had given, in the same environment."""
     entry = before.seeds.get(seed)
-    if entry is None:
-        return False
-    if counted(before.environments[entry.environment]) != counted(environment):
-        return False
-    return entry.same(dataclasses.replace(new.entry, environment=entry.environment))
+    return entry is not None and entry.same(new.entry)
 
 
 def _placed(path: Path, new: New) -> tuple[str, ...] | None:
