@@ -90,6 +90,36 @@ def test_whatever_the_clock_tells_each_is_sent_once_and_in_order(due: list[int],
     assert (order, over) == (due, True)
 
 
+class Node:
+    """Knows who publishes what."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = topics
+
+    def count_publishers(self, topic: str) -> int:
+        return self.topics.count(topic)
+
+    def spin_once(self, node: Any, timeout_sec: float) -> None:
+        pass
+
+
+def clock_of(node: Node, asked: str) -> str:
+    made: Any = object.__new__(player.Player)
+    made._node, made._ros, made._patience_s = node, node, 0.0
+    clock: str = made._find_clock(asked)
+    return clock
+
+
+def test_the_clock_is_the_worlds_where_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(player, "LOOK_S", 0.0)
+    assert clock_of(Node("/clock", "/odom"), "auto") == "/clock"
+    assert clock_of(Node("/odom"), "auto") == "monotonic"
+    assert clock_of(Node("/clock"), "monotonic") == "monotonic"
+    assert clock_of(Node("/clock", "/odom"), "/odom") == "/odom"
+    with pytest.raises(player.CannotPlay, match="no node of the world tells the time on /odom"):
+        clock_of(Node("/clock"), "/odom")
+
+
 class Machine:
     """Runs no player, but says what one would."""
 

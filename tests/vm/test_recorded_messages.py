@@ -101,15 +101,15 @@ def test_what_a_node_has_sent_drives_the_robot_along_the_same_way_again(
     assert drive(second) == way
     assert running.wait()["/cmd_vel"] >= len(sent)
 
-    endless = second.play(write(tmp_path / "long.mcap", {0: sent[0], 10**15: sent[0]}), {"/recorded": "/cmd_vel"})
-    assert endless.clock == "monotonic"
-    endless.stop()
-    assert endless.wait() == {}
     second.filesystem.write("/workspace/clock.py", CLOCK.encode())
     second.exec("python3 clock.py >clock.log 2>&1 &", check=True)
+    long = write(tmp_path / "long.mcap", {0: sent[0], 10**15: sent[0]})
+    endless = second.play(long, {"/recorded": "/cmd_vel"}, clock="monotonic")
+    endless.stop()
+    assert endless.wait() == {}
     began = time.monotonic()
     timed = second.play(write(tmp_path / "timed.mcap", {0: sent[0], 40 * 10**9: sent[0]}), {"/recorded": "/cmd_vel"})
-    assert timed.clock == "/clock"
+    assert timed.clock == "/clock", "it has been there for as long as another player was"
     assert timed.wait() == {"/cmd_vel": 2}
     assert time.monotonic() - began < 40, "it waited for real seconds"
     assert len(second.controllers) == 4
