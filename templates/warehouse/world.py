@@ -15,6 +15,7 @@ _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 _SUBSTEPS = 5
 _MAX_SPEED = 0.8
 _MAX_TURN = 2.0
+_FACING = 0.5  # rad
 # What `reset` takes as options: the least and the most.
 _OPTIONS = {"friction": (0.05, 2.0), "start_spread": (0.0, 1.0), "motor_error": (0.0, 0.3), "pallets": (0, 8)}
 
@@ -123,13 +124,21 @@ class Warehouse(gymnasium.Env):
         mujoco.mj_forward(model, data)
         self._steps = self._collisions = 0
         self._touching = False
+        self._facing_s: float | None = None
+        self._bearing = math.inf
         self._measure()
         return self._sensors.read(rng), {}
 
     def _measure(self) -> None:
-        """Bring the true distance and heading error up to date."""
-        self._distance = math.hypot(*self._sensors.offset_to_dock())
-        self._heading_error = abs(self._sensors.yaw())
+        """Bring the true distance, heading error and bearing of the dock up to date."""
+        x, y = self._sensors.offset_to_dock()
+        yaw = self._sensors.yaw()
+        self._distance, self._heading_error = math.hypot(x, y), abs(yaw)
+        before, self._bearing = self._bearing, abs(math.remainder(math.atan2(y, x) - yaw, math.tau))
+        if self._facing_s is None and self._bearing <= _FACING:
+            # A step is long for what is to be measured: the moment lies between two of them.
+            early = (_FACING - self._bearing) / (before - self._bearing) if self._steps else 0.0
+            self._facing_s = (self._steps - early) * _SUBSTEPS * self.model.opt.timestep
 
     def _docked(self) -> bool:
         return self._distance < 0.2 and self._heading_error < 0.6
@@ -189,13 +198,18 @@ class Warehouse(gymnasium.Env):
         return self._state.copy()
 
     def metrics(self) -> dict[str, float]:
-        """Return the episode's scores: metres, radians, counts and seconds of simulated time."""
+        """Return the episode's scores: metres, radians, counts and seconds of simulated time.
+
+        ``facing_s`` is how long the robot took to turn until it first had the dock within 0.5 rad ahead; all of the
+        episode, if it never had.
+        """
         return {
             "distance_to_dock": self._distance,
             "heading_error": self._heading_error,
             "collisions": float(self._collisions),
             "docked": float(self._docked()),
             "time_s": self.time,
+            "facing_s": self.time if self._facing_s is None else self._facing_s,
         }
 
 

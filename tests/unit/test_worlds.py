@@ -167,11 +167,24 @@ class TestWarehouse:
         for _ in range(10):
             warehouse.step((0.0, 0.0))
         metrics = warehouse.metrics()
-        assert set(metrics) == {"distance_to_dock", "heading_error", "collisions", "docked", "time_s"}
+        assert set(metrics) == {"distance_to_dock", "heading_error", "collisions", "docked", "time_s", "facing_s"}
         assert all(type(value) is float for value in metrics.values())
         assert metrics["time_s"] == pytest.approx(1.0)
         assert metrics["docked"] == 0.0
         assert 8.0 < metrics["distance_to_dock"] < 14.0
+
+    def test_the_moment_it_faces_the_dock_lies_between_steps(self, warehouse):
+        times = []
+        for rate in (1.0, 0.95):
+            warehouse.reset(seed=2)
+            for _ in range(80):
+                warehouse.step((0.0, rate))
+            times.append(warehouse.metrics()["facing_s"])
+        assert all(0.1 < time < 8.0 and abs(time * 10 - round(time * 10)) > 1e-6 for time in times)
+        assert times[1] / times[0] == pytest.approx(1 / 0.95, rel=0.02)
+        warehouse.reset(seed=2)
+        warehouse.step((0.0, 0.0))
+        assert warehouse.metrics()["facing_s"] == warehouse.metrics()["time_s"]
 
     def test_driving_into_a_wall_is_one_collision(self, warehouse):
         warehouse.reset(seed=0)
