@@ -17,6 +17,7 @@ need cpio cpio
 need dpkg-deb dpkg
 need setpriv util-linux
 need python3 python3
+command -v google-chrome >/dev/null 2>&1 || need chromium chromium
 [ "$(id -u)" = 0 ] || need newuidmap uidmap
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
 

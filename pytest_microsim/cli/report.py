@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from microsim_vm.cli.common import command
-from microsim_vm.cli.output import Output, table
+from microsim_vm.cli.output import Output, printable, table
 
 if TYPE_CHECKING:
     from microsim_vm.cli.common import Commands
@@ -69,7 +69,7 @@ def _one(found: RunResult, args: argparse.Namespace, output: Output) -> int:
         ],
         "report": str(args.output) if args.output else None,
     }  # fmt: skip
-    output.result(document, "\n".join(lines) or "no group of seeds")
+    output.result(document, "\n".join(map(printable, lines)) or "no group of seeds")
     return 0
 
 
@@ -99,7 +99,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     apart = dict.fromkeys(comparison.environment)
     for group in comparison.groups:
         apart.update(dict.fromkeys(group.environment))
-    yield from ["", "the environments differ:", *(f"  {line}" for line in apart)] if apart else []
+    yield from ["", "the environments differ:", *(f"  {printable(line)}" for line in apart)] if apart else []
     if comparison.groups:
         yield ""
         header = ("GROUP", "TREND", "SEEDS", "SAME", "BEFORE", "NOW", "BROKE", "MENDED")
@@ -121,7 +121,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     elif comparison.groups:
         yield "no metric differs beyond chance"
     for what, names in (("before", comparison.only_before), ("now", comparison.only_now)):
-        yield from ["", f"only {what}:", *(f"  {name}" for name in names)] if names else []
+        yield from ["", f"only {what}:", *(f"  {printable(name)}" for name in names)] if names else []
 
 
 def _rate(rate: Rate | None) -> str:

@@ -7,6 +7,7 @@ import random
 
 from pytest_microsim.results.model import (
     BaselineResult,
+    Better,
     Curve,
     EpisodeResult,
     GateResult,
@@ -19,6 +20,7 @@ from pytest_microsim.results.model import (
     RolloutResult,
     RunResult,
     SeedDifference,
+    Trend,
     WorldResult,
 )
 
@@ -117,8 +119,13 @@ def rollout_of(
     distance = abs(like.gauss(0.12, 0.04)) if good else like.uniform(0.3, 2.4)
     metrics: dict[str, float | None] = {
         "distance_to_dock": distance, "collisions": 0.0, "time_s": steps / 10,
-        "energy_j": like.gauss(310, 25) + (0 if good else 150), "jerk": None if seed % 17 == 3 else like.lognormvariate(0, 0.5),
+        "energy_j": like.gauss(310, 25) + (0 if good else 150),
+        "jerk": None if seed % 17 == 3 else like.lognormvariate(0, 0.5),
     }  # fmt: skip
+    failure = (
+        f"episode = <Episode seed={seed}>\n\n>   assert episode.metrics['distance_to_dock'] < 0.25\n"
+        f"E   assert {distance:.3f} < 0.25\n\ntests/test_dock.py:14: AssertionError\n{text}"
+    )
     return RolloutResult(
         nodeid=f"tests/test_dock.py::{test}[seed-{seed:04}]{text}", seed=str(seed), worker=worker, outcome=outcome,
         duration_s=fork + wait + wall + 0.05, metrics=metrics, fingerprint=f"{like.getrandbits(128):032x}",
@@ -137,8 +144,7 @@ def rollout_of(
             error=text, curves=curves_of(steps, good, like),
         )],
         replay=f"pytest 'tests/test_dock.py::{test}[seed-{seed:04}]' --microsim-replay v1-{seed:04x}{text}",
-        failure="" if good else f"episode = <Episode seed={seed}>\n\n>   assert episode.metrics['distance_to_dock'] < 0.25\n"
-        f"E   assert {distance:.3f} < 0.25\n\ntests/test_dock.py:14: AssertionError\n{text}",
+        failure="" if good else failure,
         console="" if good else f"[    0.412] island: up\n[    3.118] microsim: adopted seed {seed}\n{text}",
         island="198.18.0.4/30, none",
     )  # fmt: skip
@@ -149,13 +155,14 @@ def curves_of(steps: int, good: bool, draw: random.Random) -> list[Curve]:
     at = sorted({round(index * steps / 39) for index in range(40)})
     start, wobble = draw.uniform(6, 8), draw.uniform(0.1, 0.6)
     decay = 3.5 / steps if good else 0.9 / steps
-    distance = [start * math.exp(-decay * step) + wobble * math.sin(step / 25) / 4 for step in at]
+    distance: list[float | None] = [start * math.exp(-decay * step) + wobble * math.sin(step / 25) / 4 for step in at]
+    reward = [None if step == at[3] or value is None else -value / 10 for step, value in zip(at, distance, strict=True)]
     return [
-        Curve(name="observation[19]", steps=at, values=list(distance)),
+        Curve(name="observation[19]", steps=at, values=distance),
         Curve(name="observation[20]", steps=at, values=[wobble * math.cos(step / 30) for step in at]),
         Curve(name="action[0]", steps=at, values=[0.8 - wobble * abs(math.sin(step / 40)) for step in at]),
         Curve(name="action[1]", steps=at, values=[wobble * math.sin(step / 15) for step in at]),
-        Curve(name="reward", steps=at, values=[None if step == at[3] else -value / 10 for step, value in zip(at, distance, strict=True)]),
+        Curve(name="reward", steps=at, values=reward),
     ]  # fmt: skip
 
 
@@ -170,11 +177,9 @@ def baseline_of(rollouts: list[RolloutResult], draw: random.Random, *, worse: bo
         for rollout in rollouts
     }
     trends = [
-        MetricTrend(metric="pass rate", better="higher", baseline=0.99, now=0.93, difference=-0.06, low=-0.11, high=-0.02,
-                    confidence=0.95, effect=None, p=0.03, p_corrected=0.12, test="exact McNemar", trend="indistinguishable"),
-        MetricTrend(metric="time_s", better="lower", baseline=24.1, now=25.6, difference=1.5, low=1.2, high=1.8,
-                    confidence=0.95, effect=1.1, p=1e-7, p_corrected=9e-7, test="Wilcoxon", trend="worse" if worse else "better"),
-    ]  # fmt: skip
+        trend_of("pass rate", 0.99, 0.93, "higher", "indistinguishable", p=0.03),
+        trend_of("time_s", 24.1, 25.6, "lower", "worse" if worse else "better", p=1e-7),
+    ]
     return BaselineResult(
         standing="different" if worse else "identical", recorded="2026-11-20T01:00:00+00:00",
         path="tests/baselines/test_dock.jsonl",
@@ -184,4 +189,12 @@ def baseline_of(rollouts: list[RolloutResult], draw: random.Random, *, worse: bo
         if worse else [],
         trends=trends if worse else trends[:1], variance=["jerk: spread 0.52 to 0.31, p = 0.002"] if worse else [],
         metrics=old,
+    )  # fmt: skip
+
+
+def trend_of(metric: str, baseline: float, now: float, better: Better, trend: Trend, p: float) -> MetricTrend:
+    """Return what became of one metric."""
+    return MetricTrend(
+        metric=metric, better=better, baseline=baseline, now=now, difference=now - baseline, low=now - baseline - 0.04,
+        high=now - baseline + 0.04, confidence=0.95, effect=None, p=p, p_corrected=4 * p, test="exact", trend=trend,
     )  # fmt: skip

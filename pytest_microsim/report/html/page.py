@@ -74,7 +74,7 @@ _HEAD = """\
 <a class="skip" href="#main">Skip to the content</a>
 <header id="top"></header>
 <main id="main" tabindex="-1"><noscript><h1>{title}</h1><p>{summary}</p>
-<p>The rest of this report is drawn by a script that is part of this file; scripts are switched off.</p></noscript></main>
+<p>The rest of this report is drawn by a script in this file, and scripts are switched off.</p></noscript></main>
 <footer id="foot"></footer>
 <div id="paper" hidden></div>
 """

@@ -49,12 +49,13 @@ class Output:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return lines with aligned columns; what would break a line or move the cursor is shown as an escape."""
-    lines = [tuple(header), *(tuple(_printable(cell) for cell in row) for row in rows)]
+    lines = [tuple(header), *(tuple(printable(cell) for cell in row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Return a text in which what would break a line or move the cursor is shown as an escape."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

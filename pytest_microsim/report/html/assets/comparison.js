@@ -6,23 +6,28 @@ function seedChips(group, seeds) {
   return [seeds.slice(0, 12).map((seed) => [places.has(seed) ? rolloutLink(group, places.get(seed)) : seed, " "]), seeds.length > 12 && h("span", { class: "quiet" }, `+${seeds.length - 12}`)];
 }
 
+function passedOf(rate) {
+  return rate ? `${count(rate.passed)} of ${count(rate.total)}` : NONE;
+}
+
 function comparisonPage() {
   const { before, now, environment, groups, only_before: gone, only_now: fresh } = report.comparison;
   const own = (row) => report.groups.find((group) => group.key === row.key);
+  const apart_ = [...new Set([...environment, ...groups.flatMap((row) => row.environment)])];
   const telling_ = groups.filter((row) => row.trends.some((trend) => trend.trend !== "indistinguishable"));
   return {
     title: "Comparison",
     content: [
       facts([["Before", `${before.name}, ${moment(before.started)}`], ["Now", `${now.name}, ${moment(now.started)}`]]),
-      environmentLines(environment, "The two runs had different environments"),
-      environment.length ? null : h("p", null, "Both ran in the same environment."),
+      environmentLines(apart_, "The environments differ"),
+      apart_.length ? null : h("p", null, "Both ran in the same environment."),
       section("Groups", table({ caption: "Groups of both runs", rows: groups, sort: "-Broke", hideCaption: true, columns: [
-        { label: "Group", class: "name", value: (row) => row.name, cell: (row) => (own(row) ? h("a", { href: toGroup(own(row)) }, row.name) : row.name) },
+        { label: "Group", class: "name", value: (row) => row.name, cell: (row) => (own(row) ? groupLink(own(row)) : row.name) },
         { label: "Trend", value: (row) => row.trend, cell: (row) => badge(TREND_STATES[row.trend] || "skipped", row.trend) },
-        { label: "Seeds in both", numeric: true, value: (row) => row.paired, cell: (row) => count(row.paired) },
+        { label: "Paired seeds", numeric: true, value: (row) => row.paired, cell: (row) => count(row.paired) },
         { label: "Same episode", numeric: true, value: (row) => row.identical, cell: (row) => count(row.identical) },
-        { label: "Pass rate before", class: "rates", value: (row) => row.before && row.before.passed / row.before.total, cell: (row) => rateText(row.before) },
-        { label: "Pass rate now", class: "rates", value: (row) => row.now && row.now.passed / row.now.total, cell: (row) => rateText(row.now) },
+        { label: "Before", numeric: true, value: (row) => row.before && row.before.passed / row.before.total, cell: (row) => passedOf(row.before) },
+        { label: "Now", numeric: true, value: (row) => row.now && row.now.passed / row.now.total, cell: (row) => passedOf(row.now) },
         { label: "Broke", class: "seeds", value: (row) => row.broke.length, cell: (row) => seedChips(own(row), row.broke) },
         { label: "Mended", class: "seeds", value: (row) => row.mended.length, cell: (row) => seedChips(own(row), row.mended) },
       ] })),

@@ -47,6 +47,11 @@ function add(element, children) {
   }
 }
 
+/** A long name that breaks between its parts before it breaks anywhere. */
+function breakable(name) {
+  return name.split(/(?<=::|\/|_|\[|-)/).flatMap((part) => [part, h("wbr")]);
+}
+
 /** A list of terms and what they are; pairs without a value are left out. */
 function facts(pairs, attributes) {
   const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
@@ -57,5 +62,5 @@ function facts(pairs, attributes) {
 function output(title, text) {
   if (!text) return null;
   return h("section", { class: "output" }, h("h3", null, title),
-    h("pre", { tabindex: "0", role: "region", "aria-label": title }, text));
+    h("pre", { tabindex: "0", role: "group", "aria-label": title }, text));
 }

@@ -35,19 +35,19 @@ function attention() {
   if (!lines.length) return null;
   return h("section", { "aria-labelledby": "attention" }, h("h2", { id: "attention" }, "Needs attention"),
     h("ul", { class: "attention" }, lines.slice(0, ATTENTION).map(({ group, verdict }) => h("li", null, badge(verdictState(verdict)), " ",
-      h("a", { href: toGroup(group) }, group.name), ` ${verdict.gate}${verdict.metric ? ` (${verdict.metric})` : ""}${verdict.gate ? ": " : ""}${verdict.message}`))),
+      groupLink(group, true), ` ${verdict.gate}${verdict.metric ? ` (${verdict.metric})` : ""}${verdict.gate ? ": " : ""}${verdict.message}`))),
     lines.length > ATTENTION ? h("p", { class: "quiet" }, `and ${count(lines.length - ATTENTION)} more`) : null);
 }
 
 const STATE_ORDER = ["failed", "partial", "warned", "passed", "skipped"];
 
-function groupTable(groups, limit) {
+function groupTable(groups, limit, memory) {
   const hasBaseline = groups.some((group) => group.baseline);
   const before = (group) => group.baseline?.trends.find((trend) => trend.metric === "pass rate")?.baseline;
   return table({
-    caption: "Groups of seeds", rows: groups, sort: "State", hideCaption: true, limit,
+    caption: "Groups of seeds", rows: groups, sort: "State", hideCaption: true, limit, memory,
     columns: [
-      { label: "Group", class: "name", value: (group) => group.name, cell: (group) => [h("a", { href: toGroup(group) }, group.name),
+      { label: "Group", class: "name", value: (group) => group.name, cell: (group) => [groupLink(group),
         h("div", { class: "quiet" }, group.scenario || group.location, group.tags.map((tag) => [" ", h("span", { class: "tag" }, tag)]))] },
       { label: "State", value: (group) => String(STATE_ORDER.indexOf(group.state)), cell: (group) => badge(group.state) },
       { label: "Seeds", numeric: true, value: (group) => group.seeds, cell: (group) => group.seeds === group.expected ? count(group.seeds) : `${count(group.seeds)} of ${count(group.expected)}` },
@@ -65,10 +65,11 @@ function overviewPage() {
   const words = h("input", { type: "search", id: "words", placeholder: "name, file or tag", autocomplete: "off", oninput: () => draw() });
   const state = h("select", { id: "state", onchange: () => draw() }, h("option", { value: "" }, "any state"), STATE_ORDER.map((one) => h("option", { value: one }, one)));
   const holder = h("div");
+  const memory = {};
   function draw() {
     const sought = words.value.toLowerCase();
     const found = report.groups.filter((group) => (!state.value || group.state === state.value) && [group.name, group.location, group.scenario, ...group.tags].some((text) => text.toLowerCase().includes(sought)));
-    holder.replaceChildren(found.length ? groupTable(found) : h("p", { class: "quiet" }, report.groups.length ? "No group is like that." : "No test of this run used a rollout."));
+    holder.replaceChildren(found.length ? groupTable(found, undefined, memory) : h("p", { class: "quiet" }, report.groups.length ? "No group is like that." : "No test of this run used a rollout."));
   }
   draw();
   return {

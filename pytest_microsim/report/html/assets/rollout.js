@@ -74,12 +74,12 @@ async function rolloutPage({ group, index }) {
     title: `${name[0].toUpperCase()}${name.slice(1)}`, kind: h("a", { href: toGroup(group) }, group.name), bar: neighbours(group, index),
     content: [
       ...rolloutTop(group, index, detail),
-      detail.failure ? section(group.outcomes[index] === "missed" ? "What it missed" : "Failure", h("pre", { tabindex: "0", role: "region", "aria-label": "Failure" }, detail.failure)) : null,
+      detail.failure ? section(group.outcomes[index] === "missed" ? "What it missed" : "Failure", h("pre", { tabindex: "0", role: "group", "aria-label": "Failure" }, detail.failure)) : null,
       medium_ || detail.files.video ? section("Video", video(medium_, detail.files, `${name} of ${group.name}`)) : null,
       metricNames(group).length ? section("Metrics", metricTable(group, index)) : null,
       data.columns.some((column) => column.curves.some((curve) => curve.rollout === index)) ? section("Trajectory", h("p", { class: "quiet" }, "This seed in front of the others of its group."), trajectoryCharts(group, data, index)) : null,
       detail.episodes.map((episode, at) => episodeParts(episode, at, detail.episodes.length > 1)),
-      detail.console ? section("Guest's console", h("pre", { tabindex: "0", role: "region", "aria-label": "Guest's console" }, detail.console)) : null,
+      detail.console ? section("Guest's console", h("pre", { tabindex: "0", role: "group", "aria-label": "Guest's console" }, detail.console)) : null,
     ],
   };
 }

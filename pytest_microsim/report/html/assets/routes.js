@@ -8,6 +8,13 @@ function seedName(group, index) {
   return `seed ${group.rollouts.seed[index]}${run > 1 ? `, run ${run}` : ""}`;
 }
 
+/** A group's link; without the name of its file, which stands below it. */
+function groupLink(group, whole = false) {
+  const file = group.location.replace(/:\d+$/, "");
+  const name = !whole && group.name.startsWith(`${file}::`) ? group.name.slice(file.length + 2) : group.name;
+  return h("a", { href: toGroup(group) }, breakable(name));
+}
+
 function rolloutLink(group, index, text) {
   const outcome = group.outcomes[index];
   return h("a", { href: toRollout(group, index), class: outcome, "aria-label": text ? null : `${seedName(group, index)}, ${outcome}` }, text || group.rollouts.seed[index]);

@@ -5,10 +5,11 @@ const MORE_ROWS = 500;
 
 /**
  * columns: label, cell(row) and, to sort by it, value(row); numeric ones are aligned to the right. The first is the
- * row's name. sort is the column to begin with, descending if it begins with a minus sign.
+ * row's name. sort is the column to begin with, descending if it begins with a minus sign; memory keeps what a reader
+ * chose for a table that is made anew.
  */
-function table({ caption, columns, rows, sort, limit = FIRST_ROWS, hideCaption = false }) {
-  let order = sort ? { label: sort.replace(/^-/, ""), down: sort.startsWith("-") } : null;
+function table({ caption, columns, rows, sort, limit = FIRST_ROWS, hideCaption = false, memory = {} }) {
+  let order = memory.order || (sort ? { label: sort.replace(/^-/, ""), down: sort.startsWith("-") } : null);
   let visible = limit;
   const head = h("tr");
   const body = h("tbody");
@@ -39,7 +40,7 @@ function table({ caption, columns, rows, sort, limit = FIRST_ROWS, hideCaption =
       column.value && sort !== undefined ? h("button", {
         type: "button",
         onclick: () => {
-          order = { label: column.label, down: order?.label === column.label ? !order.down : Boolean(column.numeric) };
+          order = memory.order = { label: column.label, down: order?.label === column.label ? !order.down : Boolean(column.numeric) };
           status.textContent = `sorted by ${column.label}, ${order.down ? "descending" : "ascending"}`;
           draw();
         },
@@ -47,7 +48,7 @@ function table({ caption, columns, rows, sort, limit = FIRST_ROWS, hideCaption =
     head.append(cell);
   }
   draw();
-  const scroller = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": caption },
+  const scroller = h("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": caption },
     h("table", null, h("caption", { class: hideCaption ? "unseen" : null }, caption), h("thead", null, head), body));
   return h("div", { class: "table" }, scroller, more, status);
 }

@@ -38,7 +38,7 @@ function clusters(group) {
       h("h3", null, `Copies that ${verdict.gate} found`),
       h("p", null, `${count(verdict.n)} seeds amount to ${number(verdict.n_eff)} independent ones: `,
         `${plural(verdict.clusters.length, "set")} of copies${rest > 0 ? `, and ${plural(rest, "seed")} like no other` : ""}.`),
-      h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": "Sets of copies" }, h("table", null,
+      h("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": "Sets of copies" }, h("table", null,
         h("caption", { class: "unseen" }, "Sets of seeds that are copies of each other"),
         h("thead", null, h("tr", null, ["Set", "Seeds", "Share of the group", "Which"].map((label) => h("th", { scope: "col", class: label === "Seeds" ? "number" : null }, label)))),
         h("tbody", null, verdict.clusters.slice(0, SHOWN_CLUSTERS).map(row)))),
