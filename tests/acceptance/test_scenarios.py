@@ -52,6 +52,13 @@ expect:
   steps: {equals: 12}
   terminated: false
 """
+CRASH = """\
+controller: [controllers/crash.sh, "3"]
+seeds: 2
+max_steps: 20
+variance: warn
+pass_rate: {at_least: 0.01}
+"""
 WRONG = """\
 controller: controllers/balance.py
 seeds: 2
@@ -65,8 +72,17 @@ pass_rate: {at_least: 0.5}
 def suite(pytester: pytest.Pytester, controllers: Path) -> Path:
     """Write the scenarios; what a scenario file says of marks has to be known to ``--strict-markers``."""
     folder = pytester.path
-    for name, text in {"pole": POLE, "topple": TOPPLE, "grid": GRID, "recorded": RECORDED, "wrong": WRONG}.items():
+    for name, text in {
+        "pole": POLE,
+        "topple": TOPPLE,
+        "grid": GRID,
+        "recorded": RECORDED,
+        "crash": CRASH,
+        "wrong": WRONG,
+    }.items():
         (folder / f"{name}.scenario.yaml").write_text(text)
+    (controllers / "crash.sh").write_text("#!/bin/sh\nread line && exit $1\n")
+    (controllers / "crash.sh").chmod(0o755)
     (folder / "pushes.csv").write_text("push\n" + "0\n1\n" * 6)
     pytester.makeini("[pytest]\nmicrosim_world = cartpole\naddopts = --strict-markers --strict-config -rA\n")
     return folder
@@ -76,9 +92,9 @@ def suite(pytester: pytest.Pytester, controllers: Path) -> Path:
 def test_scenarios_run_as_tests(suite: Path, run: Run, workers: int) -> None:
     result = run("--microsim-results=results.json", "--junit-xml=junit.xml")
     text = result.stdout.str()
-    # Four seeds stay up, two follow the recording; four missed and are no failures; four failed, two for their world,
-    # and the pass rate.
-    result.assert_outcomes(passed=6, xfailed=4, failed=7)
+    # Four seeds stay up, two follow the recording; six missed and are no failures; four failed, two for their world,
+    # and two pass rates.
+    result.assert_outcomes(passed=6, xfailed=6, failed=8)
     assert result.ret == 1
     result.stdout.fnmatch_lines_random(
         [
@@ -88,6 +104,7 @@ def test_scenarios_run_as_tests(suite: Path, run: Run, workers: int) -> None:
             "FAILED grid.scenario.yaml::grid[[]pole_m=0.8-seed-0003[]] - Failed: grid.scenario.yaml:10: max_angle is "
             "*, and has to be below 0.0001*",
             "parameters: pole_m=0.8, gust_n=0.*",
+            "XFAIL crash.scenario.yaml::crash[[]seed-0001[]] - crash.scenario.yaml:1: *",
             "wrong.scenario.yaml:3: *the cart-pole has no option 'pole_length'*",
             "*topple: pass rate*",
             "pass rate: 0 of 4 seeds passed (0.0000; 0.95 confidence interval 0.0000 to 0.6024), asked for: 0.5*",
@@ -100,8 +117,9 @@ def test_scenarios_run_as_tests(suite: Path, run: Run, workers: int) -> None:
 
     groups = {group["key"]: group for group in json.loads((suite / "results.json").read_text())["groups"]}
     assert list(groups) == [
-        "grid.scenario.yaml::grid[pole_m=0.8]", "grid.scenario.yaml::grid[pole_m=1.6]", "pole.scenario.yaml::pole",
-        "recorded.scenario.yaml::recorded", "topple.scenario.yaml::topple", "wrong.scenario.yaml::wrong",
+        "crash.scenario.yaml::crash", "grid.scenario.yaml::grid[pole_m=0.8]", "grid.scenario.yaml::grid[pole_m=1.6]",
+        "pole.scenario.yaml::pole", "recorded.scenario.yaml::recorded", "topple.scenario.yaml::topple",
+        "wrong.scenario.yaml::wrong",
     ]  # fmt: skip
     pole, topple = groups["pole.scenario.yaml::pole"], groups["topple.scenario.yaml::topple"]
     assert (pole["scenario"], pole["tags"], pole["location"]) == (
@@ -135,7 +153,7 @@ def test_scenarios_run_as_tests(suite: Path, run: Run, workers: int) -> None:
 def test_pytests_own_ways_of_choosing_and_repeating(suite: Path, run: Run) -> None:
     (suite / "wrong.scenario.yaml").unlink()
     result = run("-m", "smoke", "--microsim-repeat=2", "--microsim-seeds=5:7")
-    result.assert_outcomes(passed=4, deselected=16)
+    result.assert_outcomes(passed=4, deselected=20)
     result.stdout.fnmatch_lines_random(["PASSED pole.scenario.yaml::pole[[]seed-0006-run2[]]"])
 
     # One seed of a rate says nothing of it; it is not assessed, and the seed that missed is no failure.
