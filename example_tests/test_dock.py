@@ -6,6 +6,9 @@ pytest example_tests/test_dock.py --microsim-world warehouse
 import pytest
 
 
+@pytest.mark.microsim(
+    better={"facing_s": "lower", "time_s": "lower", "distance_to_dock": "lower", "collisions": "lower"}
+)
 @pytest.mark.seeds(range(64))
 def test_robot_docks(rollout):
     """The competent controller reaches the dock, wherever the seed puts robot and pallets."""

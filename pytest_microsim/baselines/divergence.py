@@ -88,9 +88,10 @@ def _of_column(
     import numpy as np
 
     rows = min(then.shape[0], now.shape[0])
-    end = rows
+    compared = math.inf
     if tolerance.until_s is not None:
-        end = min(rows, max(0, math.floor(tolerance.until_s / step_s + 1e-9) - first + 1))
+        compared = max(0, math.floor(tolerance.until_s / step_s + 1e-9) - first + 1)
+    end = int(min(rows, compared))
     ours, theirs = (_array(column)[:end] for column in (then, now))
     if tolerance == EXACT:
         allowed, outside = np.zeros(ours.shape), _bits(then, end) != _bits(now, end)
@@ -105,7 +106,7 @@ def _of_column(
         index = "".join(f"[{number}]" for number in place[1:])
         finite = (value if math.isfinite(value) else None for value in values)
         return int(place[0]), index, *finite, over if math.isfinite(over) else math.inf
-    if end == rows and abs(then.shape[0] - now.shape[0]) > tolerances.steps:
+    if compared > rows and abs(then.shape[0] - now.shape[0]) > tolerances.steps:
         return rows, "", None, None, math.inf
     return None
 

@@ -182,7 +182,7 @@ def _number(trend: MetricTrend, value: float | None) -> str:
 def _signed(trend: MetricTrend, value: float | None) -> str:
     if value is None:
         return "unknown"
-    return f"{100 * value:+.1f} points" if trend.metric == PASS_RATE else f"{value:+.3g}"
+    return f"{100 * value:+.1f} points" if trend.metric == PASS_RATE else f"{round(value, 12):+.3g}"
 
 
 def _verdict(compare: Compare, outcome: Outcome, message: str, *, cause: str = "", next_step: str = "") -> Verdict:
