@@ -95,7 +95,7 @@ def judged(now: GroupNow) -> tuple[Any, Any]:
 def test_a_turn_that_is_5_percent_slower_is_worse_at_64_seeds_and_the_interval_is_said() -> None:
     result, verdict = judged(group_of(SHIPPED, SLOWER))
     assert verdict.outcome is Outcome.FAILED
-    assert "worse: facing_s 0.7379 -> 0.7713 (+0.0334, 95% interval +0.02" in verdict.message
+    assert "worse: facing_s 0.7557 -> 0.7891 (+0.0334, 95% interval +0.02" in verdict.message
     assert "64 seeds against the baseline of 2026-11-29: 64 different" in verdict.message
     assert verdict.cause == "seed 0 first differs at step 3, action[1]: 1.0 then, 0.95 now"
     trends = {trend.metric: trend for trend in result.trends}
@@ -139,7 +139,7 @@ def test_a_regression_among_many_unchanged_groups_is_still_seen() -> None:
 def test_it_is_better_the_other_way_round_and_that_warns() -> None:
     result, verdict = judged(group_of(SLOWER, SHIPPED))
     assert verdict.outcome is Outcome.WARNED
-    assert "better: facing_s 0.7713 -> 0.7379 (-0.0334" in verdict.message
+    assert "better: facing_s 0.7891 -> 0.7557 (-0.0334" in verdict.message
     assert verdict.next_step == "if the change is meant, record it: pytest --microsim-baseline update"
     assert result.standing == "different"
 
@@ -152,7 +152,7 @@ def test_a_baseline_of_another_machine_is_shown_and_not_compared() -> None:
     assert result.environment[0].startswith("cpu.model is 'b' in the baseline and 'a' now")
     assert (result.identical, result.different) == (0, 0)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.message.index("cpu.model is 'b'") < verdict.message.index("facing_s 0.7713 (0.7379 then)")
+    assert verdict.message.index("cpu.model is 'b'") < verdict.message.index("facing_s 0.7891 (0.7557 then)")
     _, verdict = judged(group_of(SHIPPED, SHIPPED, baseline=other, wishes={"must": "tolerance"}))
     assert verdict.outcome is Outcome.FAILED
 
