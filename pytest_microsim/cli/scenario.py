@@ -32,7 +32,7 @@ def add(commands: Commands) -> None:
         "--templates", action="append", type=Path, default=[], metavar="DIR",
         help="a directory of templates, searched before ./templates and the shipped ones (may be repeated)",
     )  # fmt: skip
-    command(verbs, "schema", run_schema, "Print the JSON Schema of scenario files, for editors.", json=False)
+    command(verbs, "schema", run_schema, "Print the JSON Schema of scenario files, for editors.")
 
 
 def run_check(args: argparse.Namespace, output: Output) -> int:
@@ -68,7 +68,8 @@ def run_schema(args: argparse.Namespace, output: Output) -> int:
 
     from pytest_microsim.scenarios.jsonschema import schema
 
-    print(json.dumps(schema(), indent=2))
+    document = schema()
+    output.result(document, json.dumps(document, indent=2, ensure_ascii=False))
     return 0
 
 

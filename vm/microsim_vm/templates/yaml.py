@@ -132,9 +132,7 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise TemplateError(f"{path}:1: cannot be read: {error.strerror}") from None
     if len(data) > MAX_BYTES:
-        raise TemplateError(
-            f"{path}:1: larger than {MAX_BYTES >> 20} MiB", hint="name large files by their paths"
-        )
+        raise TemplateError(f"{path}:1: larger than {MAX_BYTES >> 20} MiB", hint="name large files by their paths")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
