@@ -25,7 +25,7 @@ from microsim_vm.templates import spec
 
 from pytest_microsim import episode as user_episode
 from pytest_microsim import errors as plugin_errors
-from pytest_microsim import fixtures, markers, options, rollout
+from pytest_microsim import filming, fixtures, markers, options, rollout
 from pytest_microsim.scenarios.jsonschema import schema as scenario_schema
 from pytest_microsim.trajectories import playing, recordings
 
@@ -51,7 +51,8 @@ Generated from the code by `scripts/generate_reference.py`; do not edit. The gui
 INI_TYPES = {"string": "text", "bool": "true or false"}
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
 # What the plugin's users meet, in the order in which they meet it.
-USER_CLASSES = (rollout.Rollout, user_episode.Episode, episode.Column, recordings.Recording, playing.Playing)
+USER_CLASSES = (rollout.Rollout, user_episode.Episode, episode.Column, filming.Video, recordings.Recording,
+                playing.Playing)  # fmt: skip
 VM_CLASSES = (world.WarmWorld, machine.Machine, guest.Guest, outputs.ExecResult, outputs.PartialOutput,
               terminal.Terminal, filesystem.Filesystem, filesystem.Stat, filesystem.Entry, transfers.Transfer,
               episode.EpisodeRecord, island.Island, refusals.Refusals)  # fmt: skip
