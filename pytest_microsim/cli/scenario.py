@@ -140,7 +140,7 @@ def _facts(scenario: Scenario, path: Path, world: str | None) -> dict[str, Any]:
         "groups": groups,
         "seeds": seeds,
         "rollouts": groups * seeds * (document.repeat or 1),
-        "parameters": _listed([f"{name} {parameter.kind}" for name, parameter in document.parameters.items()]),
+        "parameters": _listed([f"{name} {parameter.written[0]}" for name, parameter in document.parameters.items()]),
         "expects": _listed(expects),
     }
 

@@ -14,7 +14,6 @@ from microsim_vm.errors import MicrosimError, SeedError
 from microsim_vm.templates.checks import Complaint
 from microsim_vm.templates.spec import ControllerLimits
 from microsim_vm.templates.yaml import Mapping, Node
-from msgspec import UNSET
 
 from ..seeds import check_seeds, parse_seeds
 from .draws import points
@@ -157,12 +156,8 @@ def _parameters(values: Values) -> Iterator[Problem]:
     parameters: dict[str, Parameter] = values.written.get("parameters", {})
     for name, parameter in parameters.items():
         at = values.at("parameters", name)
-        written = [each for each in parameter.__struct_fields__ if getattr(parameter, each) is not None]
-        written = [each for each in written if getattr(parameter, each) is not UNSET]
-        if parameter.value is None:
-            written.append("value")
-        if len(written) != 1:
-            said = " and ".join(written) or "nothing"
+        if len(parameter.written) != 1:
+            said = " and ".join(parameter.written) or "nothing"
             yield (
                 at,
                 Complaint(

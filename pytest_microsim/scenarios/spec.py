@@ -118,10 +118,10 @@ class Parameter(_Part, frozen=True):
     value: Any = UNSET
 
     @property
-    def kind(self) -> str:
-        """Which of its fields is written."""
-        others = (name for name in self.__struct_fields__ if name != "value")
-        return next((name for name in others if getattr(self, name) is not None), "value")
+    def written(self) -> list[str]:
+        """Which of its fields are written; one, in a file that can be used."""
+        others = [name for name in self.__struct_fields__ if name != "value" and getattr(self, name) is not None]
+        return others if self.value is UNSET else [*others, "value"]
 
 
 class Bound(_Part, frozen=True):

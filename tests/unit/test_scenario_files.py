@@ -73,7 +73,7 @@ def test_all_that_a_file_may_say(tmp_path: Path) -> None:
     assert document.controller == ("drive.sh", "--fast")
     assert document.parameters["friction"].uniform == (0.4, 1.0)
     assert document.parameters["floor"].choice == ("wood", "concrete", {"rough": True})
-    assert {name: parameter.kind for name, parameter in document.parameters.items()} == {
+    assert {name: "".join(parameter.written) for name, parameter in document.parameters.items()} == {
         "friction": "uniform", "mass_kg": "log_uniform", "bias": "normal", "pallets": "integers", "floor": "choice",
         "payload": "grid", "lights": "value",
     }  # fmt: skip
