@@ -29,7 +29,7 @@ MOST_EPISODES = 100
 MOST_TEXT = 16 * 1024
 """Most bytes of one stream, or of a failure's text."""
 
-_QUEUED_S = 0.005  # what a fork takes beside its phases is bookkeeping, up to here
+_QUEUED_S = 0.05  # what a fork takes beside its phases is bookkeeping, up to here
 
 
 def fork_phases(asked: float, ended: float, fork_s: float) -> Iterator[tuple[str, float, float]]:
