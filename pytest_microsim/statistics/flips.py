@@ -56,10 +56,11 @@ def _on_a_grid(magnitudes: Any) -> Any:
 
     cells = int(min(max(256 * magnitudes.size, CELLS[0]), CELLS[1]))
     shares = magnitudes / magnitudes.max()
-    for parts in range(1, 17):
-        counts = shares * (parts / shares.min())
-        if counts.sum() <= cells and np.abs(counts - np.rint(counts)).max() < 1e-6:
-            return np.rint(counts).astype(np.int64)
+    with np.errstate(all="ignore"):  # the smallest may be no part of the largest that a float could tell
+        for parts in range(1, 17):
+            counts = shares * (parts / shares.min())
+            if counts.sum() <= cells and np.abs(counts - np.rint(counts)).max() < 1e-6:
+                return np.rint(counts).astype(np.int64)
     return np.rint(shares * (cells / shares.sum())).astype(np.int64)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from .bootstrap import mean_interval
 from .flips import sign_flip, signed_rank
+from .scale import scale_of
 from .shares import mcnemar, share_interval
 from .typical import typical_difference
 
@@ -77,8 +78,7 @@ def paired_numbers(
     if not both:
         return Paired(0, len(pairs), 0, None, None, None, None, None, None, 1.0, NO_TEST)
     values = np.asarray(both, dtype=np.float64)
-    # Sums and squares of what is nearly infinite must not be; a power of two rounds nothing.
-    scale = 2.0 ** (math.frexp(float(np.abs(values).max()))[1] - 1)
+    scale = scale_of(values)
     then, now = values.T / scale
     differences = now - then
     counted = np.where(np.abs(differences) <= absolute / scale + relative * np.abs(then), 0.0, differences)

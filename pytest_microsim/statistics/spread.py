@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .flips import sign_flip
+from .scale import scale_of
 
 
 @dataclass(frozen=True)
@@ -42,5 +43,8 @@ def compare_spread(baseline: Any, now: Any) -> Spread:
     then_, now_ = np.asarray(baseline, dtype=np.float64), np.asarray(now, dtype=np.float64)
     if then_.size < 2:
         return Spread(0.0, 0.0, 1.0)
-    distances = [np.abs(values - np.median(values)) for values in (then_, now_)]
-    return Spread(float(then_.std(ddof=1)), float(now_.std(ddof=1)), sign_flip(distances[1] - distances[0]))
+    scale = scale_of(then_, now_)
+    values = then_ / scale, now_ / scale
+    distances = [np.abs(each - np.median(each)) for each in values]
+    then_s, now_s = (float(each.std(ddof=1)) * scale for each in values)
+    return Spread(then_s, now_s, sign_flip(distances[1] - distances[0]))

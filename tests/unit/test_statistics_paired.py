@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -143,6 +143,15 @@ def test_numbers_that_are_nearly_infinite_are_compared() -> None:
     assert found.p == pytest.approx(2 * 2.0**-8)
     assert found.difference is not None
     assert found.difference < 0
+
+
+@given(st.lists(st.tuples(*[st.floats(allow_nan=False, allow_infinity=False)] * 2), min_size=1, max_size=12))
+@settings(max_examples=40)
+def test_any_finite_numbers_are_compared_without_a_warning(pairs: list[tuple[float, float]]) -> None:
+    found = paired_numbers(pairs, relative=1e-6)
+    assert 0.0 <= found.p <= 1.0
+    spread = compare_spread([then for then, _ in pairs], [now for _, now in pairs])
+    assert 0.0 <= spread.p <= 1.0
 
 
 def test_shares() -> None:
