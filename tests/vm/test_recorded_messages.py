@@ -36,9 +36,9 @@ rclpy.init()
 clock = rclpy.create_node("clock").create_publisher(Clock, "clock", 10)
 for tick in range(100000):
     message = Clock()
-    message.clock.sec, message.clock.nanosec = 1000 + tick // 10, tick % 10 * 10**8
+    message.clock.sec, message.clock.nanosec = 1000 + tick // 2, tick % 2 * 5 * 10**8
     clock.publish(message)
-    time.sleep(0.01)
+    time.sleep(0.05)
 """
 
 

@@ -167,7 +167,9 @@ class Player:
             stamp = message.clock if "clock" in fields else message.header.stamp
             self._schedule.at(stamp.sec * 10**9 + stamp.nanosec)
 
-        profile = self._qos.QoSProfile(depth=DEPTH, reliability=found.qos_profile.reliability)
+        # Of a clock that runs freely only the last matters; each question of a world in lock-step wants its answer.
+        depth = 1 if "clock" in fields else DEPTH
+        profile = self._qos.QoSProfile(depth=depth, reliability=found.qos_profile.reliability)
         self._node.create_subscription(kind, self.clock, hear, profile)
 
     def _spin(self, until: Any, limit_s: float) -> bool:
