@@ -17,6 +17,7 @@ from microsim_vm import controllers
 from microsim_vm.controllers import limited
 from microsim_vm.episode import EpisodeRecord
 from microsim_vm.errors import ControllerError, ControllerMachineError, EngineError
+from microsim_vm.film import Shots
 from microsim_vm.machine import Machine
 from microsim_vm.templates import load_template
 from microsim_vm.templates.spec import OtherMachine, Template
@@ -216,3 +217,11 @@ def test_a_guest_alone_has_no_such_machine(world: WarmWorld) -> None:
         pytest.raises(EngineError, match="the machine 'controller', and this guest is alone"),
     ):
         run(alone, ACT)
+
+
+@ON_ANY_ENGINE
+def test_the_worlds_camera_does_not_need_the_controllers_machine(sim: Machine) -> None:
+    record = sim.run_episode(ACT.encode(), filename="one.py", max_steps=6, shots=Shots.over(6, 3))
+    assert (record.error, record.steps) == (None, 6)
+    assert record.film is not None
+    assert "no render()" in record.film.why or record.film.steps == (0, 3, 6)
