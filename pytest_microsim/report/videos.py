@@ -12,6 +12,7 @@ from microsim_vm.errors import MicrosimError
 
 from ..state import ITEM, RUN, ItemState
 from ..trajectories.video import usual_suffix
+from .sections import shown
 from .trajectories import place_of, test_of
 
 MOST_PER_TEST = 16
@@ -45,7 +46,7 @@ def made(state: ItemState) -> None:
     try:
         video = state.rollout.video(state.film)
     except (MicrosimError, OSError) as error:
-        state.afterwards.append(f"video: none: {error}")
+        state.afterwards.append(f"video: none: {_plain(str(error))}")
         return
     state.files["video"] = video.path
     if not video.same:
@@ -53,7 +54,12 @@ def made(state: ItemState) -> None:
             "video: it shows another episode than the one that failed: run again, it did not come out the same"
         )
     if video.why:
-        state.afterwards.append(f"video: it ends early, or has gaps: {video.why}")
+        state.afterwards.append(f"video: it ends early: {_plain(video.why)}")
+
+
+def _plain(text: str) -> str:
+    """Return a text that a guest may have written, safe in a terminal and in XML."""
+    return shown(text.encode("utf-8", "replace"))
 
 
 def ended(item: pytest.Item, report: pytest.TestReport) -> None:
