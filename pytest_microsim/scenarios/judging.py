@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..gates.verdicts import Outcome, Verdict
+from ..gates.verdicts import Outcome, Verdict, listed
 from ..results.gathering import complete
-from ..results.model import AskedRate, GroupResult
+from ..results.model import AskedRate, GroupResult, RolloutResult
 from .passrate import assess
 from .spec import PassRate
 
@@ -53,19 +53,18 @@ def _verdict(group: GroupResult, asked: AskedRate) -> Verdict:
             n=total,
             cause="other seeds were chosen on the command line than the scenario has",
         )
+    missed = [rollout for rollout in group.rollouts if rollout.run == 1 and rollout.outcome == "missed"]
     return Verdict(
         gate=GATE,
         group=group.name,
         outcome=Outcome.FAILED,
         message=found.message,
         n=total,
-        cause=f"{total - rate.passed} seeds missed what the scenario expects: {_missed(group)}",
-        next_step="replay one of them; the summary has the commands of the worst",
+        cause=f"what the scenario expects was missed by {_seeds(missed)}",
+        next_step=f"replay one of them: {missed[0].replay}",
     )
 
 
-def _missed(group: GroupResult) -> str:
-    """Return the first few seeds that missed."""
-    seeds = [rollout.seed for rollout in group.rollouts if rollout.run == 1 and rollout.outcome != "passed"]
-    more = f", ... ({len(seeds)} seeds)" if len(seeds) > 12 else ""
-    return "seeds " + ", ".join(seeds[:12]) + more
+def _seeds(rollouts: Sequence[RolloutResult]) -> str:
+    seeds = [int(rollout.seed) for rollout in rollouts]
+    return ("seed " if len(seeds) == 1 else "seeds ") + listed(seeds)
