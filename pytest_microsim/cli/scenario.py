@@ -106,7 +106,7 @@ def _world_mistakes(scenario: Scenario, args: argparse.Namespace) -> list[Scenar
     from microsim_vm.templates import find_template, search_path
 
     from pytest_microsim.errors import ScenarioError
-    from pytest_microsim.options import located
+    from pytest_microsim.settings import located
 
     written = scenario.document.world
     world = args.world if written is None else located(written, scenario.path.parent)
