@@ -16,7 +16,7 @@ from pytest_microsim.results.comparison import against, compare
 
 Open = Callable[..., Any]
 
-ROUTES = ["overview", "group/0", "group/2", "group/0/rollout/3", "timeline", "environment"]
+ROUTES = ["overview", "group/0", "group/2", "group/3", "group/0/rollout/3", "timeline", "environment"]
 AXE = (Path(__file__).parent / "vendor" / "axe" / "axe.min.js").read_text(encoding="utf-8")
 OPENS_WITHIN_MS = 2000
 

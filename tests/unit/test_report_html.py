@@ -167,8 +167,31 @@ def test_output_of_many_failed_rollouts_stays_within_bounds(monkeypatch: pytest.
     for rollout in run.groups[0].rollouts:
         rollout.outcome, rollout.failure, rollout.episodes[0].stdout = "failed", "x" * 100_000, "y" * 100_000
     monkeypatch.setattr(details, "ALL_TEXT", 1_000_000)
-    packed = json.dumps(details.details(run.groups[0], details.text_limit(run)))
+    packed = json.dumps(details.details(run.groups[0], details.text_limit(run), ROOT))
     assert len(packed) < 1_500_000
+
+
+def test_paths_of_files_are_relative_to_the_report_where_they_lie_beside_it(tmp_path: Path) -> None:
+    run = run_of(1, groups=1)
+    run.groups[0].rollouts[0].files = {
+        "a": str(tmp_path / "v" / "1.mp4"),
+        "b": "/elsewhere/2.mp4",
+        "c": "v/3.mp4",
+        "d": "\0",
+    }
+    found = details.details(run.groups[0], 100, tmp_path)[0]["files"]
+    assert found == {"a": "v/1.mp4", "b": "/elsewhere/2.mp4", "c": "v/3.mp4", "d": "\0"}
+
+
+def test_what_a_scenario_drew_is_there_as_numbers() -> None:
+    run = run_of(3, groups=1)
+    for rollout, payload in zip(run.groups[0].rollouts, [1, None, True], strict=True):
+        rollout.parameters = {"payload": payload, "kind": "heavy"}
+    html = html_of(run)
+    assert json.loads(packet(html, "data-overview"))["groups"][0]["rollouts"]["parameters"] == {
+        "payload": [1, None, None]
+    }
+    assert json.loads(packet(html, "data-details-0"))[0]["parameters"] == {"payload": "1", "kind": "heavy"}
 
 
 def test_videos_are_embedded_as_far_as_they_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ...results.model import EpisodeResult, GroupResult, RolloutResult, RunResult
@@ -20,22 +21,27 @@ def text_limit(run: RunResult) -> int:
     return max(512, min(FAILED_TEXT, ALL_TEXT // max(1, rollouts * TEXTS)))
 
 
-def details(group: GroupResult, limit: int) -> list[dict[str, Any]]:
-    """Return the texts of each rollout of a group, in order."""
-    return [_rollout(rollout, limit) for rollout in group.rollouts]
+def details(group: GroupResult, limit: int, base: Path) -> list[dict[str, Any]]:
+    """Return the texts of each rollout of a group, in order; paths relative to the base where they lie in it."""
+    return [_rollout(rollout, limit, base) for rollout in group.rollouts]
 
 
-def _rollout(rollout: RolloutResult, limit: int) -> dict[str, Any]:
+def _rollout(rollout: RolloutResult, limit: int, base: Path) -> dict[str, Any]:
     if rollout.outcome == "passed":
         limit = min(limit, PASSED_TEXT)
     return {
         "id": rollout.nodeid, "replay": rollout.replay, "failure": bounded(rollout.failure, limit),
         "console": bounded(rollout.console, limit), "island": rollout.island, "fingerprint": rollout.fingerprint,
         "parameters": {name: as_text(value) for name, value in rollout.parameters.items()},
-        "files": rollout.files,
+        "files": {what: _within(base, file) for what, file in rollout.files.items()},
         "phases": [[phase.name, number(phase.duration_s)] for phase in rollout.phases],
         "episodes": [_episode(episode, limit) for episode in rollout.episodes],
     }  # fmt: skip
+
+
+def _within(base: Path, file: str) -> str:
+    path, folder = Path(base, file), Path(base).absolute()
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else file
 
 
 def _episode(episode: EpisodeResult, limit: int) -> dict[str, Any]:

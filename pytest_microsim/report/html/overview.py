@@ -94,7 +94,16 @@ def _columns(rollouts: list[RolloutResult], workers: list[str]) -> dict[str, Any
             name: [number(rollout.metrics.get(name)) for rollout in rollouts]
             for name in _names(rollout.metrics for rollout in rollouts)
         },
+        "parameters": {
+            name: [_numeric(rollout.parameters.get(name)) for rollout in rollouts]
+            for name in _names(rollout.parameters for rollout in rollouts)
+            if any(_numeric(rollout.parameters.get(name)) is not None for rollout in rollouts)
+        },
     }
+
+
+def _numeric(value: Any) -> float | None:
+    return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _reward(rollout: RolloutResult) -> float | None:

@@ -26,7 +26,7 @@ SCRIPTS = ("dom", "format", "data", "table", "plot", "charts", "routes", "overvi
            "trajectories", "rollout", "timeline", "environment", "comparison", "print", "main")  # fmt: skip
 """The program, in order; the files are joined into one function, so that they share names with nothing else."""
 STYLES = ("vendor/uplot/uPlot.min.css", "style.css")
-CHART_LIBRARY = "vendor/uplot/uPlot.iife.min.js"
+CHART_LIBRARY, ITS_LICENCE = "vendor/uplot/uPlot.iife.min.js", "vendor/uplot/LICENSE"
 
 
 def page(run: RunResult, *, base: Path, comparison: dict[str, Any] | None = None) -> Iterator[str]:
@@ -47,7 +47,7 @@ def page(run: RunResult, *, base: Path, comparison: dict[str, Any] | None = None
     yield _packet("data-timeline", packed_json(timeline(run)))
     limit, thinning = text_limit(run), Thinning.of(run)
     for at, group in enumerate(run.groups):
-        yield _packet(f"data-details-{at}", packed_json(details(group, limit)))
+        yield _packet(f"data-details-{at}", packed_json(details(group, limit, base)))
         data = curves(group, thinning)
         if data is not None:
             yield _packet(f"data-curves-{at}", packed(data))
@@ -112,7 +112,8 @@ def _packet(name: str, data: str) -> str:
 
 @functools.cache
 def _script() -> str:
-    library = _asset(CHART_LIBRARY)
+    # Each report is a copy of the library, and so has its licence in it.
+    library = f"/*\n{_asset(ITS_LICENCE).strip()}\n*/\n{_asset(CHART_LIBRARY)}"
     program = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
     return f'{library}\n(() => {{\n"use strict";\n{program}\n}})();\n'
 

@@ -23,7 +23,7 @@ function trendsTable(trends, caption) {
       numeric("Baseline", (row) => number(row.baseline), (row) => row.baseline),
       numeric("Now", (row) => number(row.now), (row) => row.now),
       numeric("Difference", (row) => signed(row.difference), (row) => row.difference),
-      { label: "Interval", cell: (row) => row.low === null ? NONE : `${signed(row.low)} to ${signed(row.high)} (${percent(row.confidence)})` },
+      { label: "Interval", cell: (row) => row.low === null ? NONE : `${signed(row.low)} to ${signed(row.high)} (${Math.round(100 * row.confidence)}\u00a0%)` },
       numeric("Effect", (row) => number(row.effect, 3), (row) => row.effect),
       numeric("p, corrected", (row) => number(row.p_corrected, 3), (row) => row.p_corrected),
       { label: "Better is", value: (row) => row.better },

@@ -27,7 +27,7 @@ function roomy(values, room = 0.04) {
     if (value > high) high = value;
   }
   if (low > high) return [0, 1];
-  const spread = high - low || Math.abs(high) * 0.1 || 1;
+  const spread = high - low || 10 * (Math.abs(high) || 1);
   return [low - spread * room, high + spread * room];
 }
 
@@ -36,10 +36,10 @@ function jitter(index) {
   return (((index * 0.6180339887) % 1) - 0.5) * 0.62;
 }
 
-/** All seeds of one metric, this run above its baseline. */
-function strip(group, name, width) {
-  const now = group.rollouts.metrics[name];
-  const before = group.baseline?.metrics[name]?.filter((value) => value !== null) || [];
+/** All seeds of one metric, this run above its baseline; or of a parameter, which has none. */
+function strip(group, name, { width, of = "metrics" } = {}) {
+  const now = group.rollouts[of][name];
+  const before = (of === "metrics" && group.baseline?.metrics[name]?.filter((value) => value !== null)) || [];
   const seen = now.filter((value) => value !== null);
   const [low, high] = roomy([...seen, ...before]);
   const rows = before.length ? [[1, "now"], [0, "baseline"]] : [[1, "now"]];

@@ -26,7 +26,7 @@ function percent(share) {
   const digits = share === 0 || share === 1 ? 0 : 1;
   const shown = 100 * share;
   const text = share < 1 && shown > 99.9 ? "99.9" : share > 0 && shown < 0.1 ? "0.1" : shown.toFixed(digits);
-  return `${text} %`;
+  return `${text}\u00a0%`;
 }
 
 function seconds(value) {

@@ -30,7 +30,8 @@ function spread(group) {
   const constant = [];
   for (const name of metricNames(group)) {
     const values = group.rollouts.metrics[name].filter((value) => value !== null);
-    (new Set(values).size > 1 || group.baseline?.metrics[name] ? varied : constant).push([name, values[0] ?? null]);
+    const both = new Set([...values, ...(group.baseline?.metrics[name] || []).filter((value) => value !== null)]);
+    (both.size > 1 ? varied : constant).push([name, values[0] ?? null]);
   }
   return { varied: varied.map(([name]) => name), constant };
 }
@@ -47,6 +48,17 @@ function strips(group) {
   draw(FIRST_STRIPS);
   return [legend(outcomeLegend(group)), grid, h("p", { class: "more" }, all),
     constant.length ? h("p", { class: "quiet" }, "The same for every seed: ", constant.map(([name, value]) => `${name} = ${number(value)}`).join(", ")) : null];
+}
+
+/** What a scenario drew for each seed: where failures gather says what the robot cannot stand. */
+function parameterStrips(group, width) {
+  return Object.keys(group.rollouts.parameters).filter((name) => new Set(group.rollouts.parameters[name]).size > 1)
+    .map((name) => strip(group, name, { width, of: "parameters" }));
+}
+
+function parameters(group) {
+  const charts_ = parameterStrips(group);
+  return charts_.length ? section("Parameters", legend(outcomeLegend(group)), h("div", { class: "charts" }, charts_)) : null;
 }
 
 function rolloutTable(group, caption, limit) {
@@ -75,6 +87,7 @@ async function groupPage({ group }) {
       groupFacts(group), section("Verdicts", verdicts(group), clusters(group)),
       group.baseline ? section("Against the baseline", baselinePanel(group)) : null,
       section("Spread over seeds", strips(group)),
+      parameters(group),
       section("Trajectories", legend(outcomeLegend(group, true)), trajectoryCharts(group, data)),
       section("Rollouts", rolloutTable(group, `Rollouts of ${group.name}`)),
       section("Environment", knobTable(Object.entries(group.environment), `What ${group.name} ran in`)),

@@ -35,7 +35,7 @@ function attention() {
   if (!lines.length) return null;
   return h("section", { "aria-labelledby": "attention" }, h("h2", { id: "attention" }, "Needs attention"),
     h("ul", { class: "attention" }, lines.slice(0, ATTENTION).map(({ group, verdict }) => h("li", null, badge(verdictState(verdict)), " ",
-      groupLink(group, true), ` ${verdict.gate}${verdict.metric ? ` (${verdict.metric})` : ""}${verdict.gate ? ": " : ""}${verdict.message}`))),
+      groupLink(group, true), ` ${verdict.gate}${verdict.metric ? ` (${verdict.metric})` : ""}${verdict.gate ? ": " : ""}${said(group, verdict)}`))),
     lines.length > ATTENTION ? h("p", { class: "quiet" }, `and ${count(lines.length - ATTENTION)} more`) : null);
 }
 

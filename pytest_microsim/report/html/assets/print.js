@@ -26,9 +26,10 @@ function prepareForPaper() {
 let paperData = null;
 
 function paperGroup(group) {
-  const columns = telling(group, distinct(paperData?.curves.get(group.at)?.columns || [])).slice(0, FIRST_CHARTS);
+  const columns = telling(group, distinct(paperData?.curves.get(group.at)?.columns || []).filter((column) => column.low < column.high)).slice(0, FIRST_CHARTS);
   return h("article", { class: "sheet" }, h("h2", null, group.name), groupFacts(group), verdicts(group), clusters(group), baselinePanel(group),
-    legend(outcomeLegend(group)), h("div", { class: "charts" }, spread(group).varied.slice(0, FIRST_STRIPS).map((name) => strip(group, name, HALF_PX)),
+    legend(outcomeLegend(group)), h("div", { class: "charts" }, spread(group).varied.slice(0, FIRST_STRIPS).map((name) => strip(group, name, { width: HALF_PX })),
+      parameterStrips(group, HALF_PX),
       columns.map((column) => overlay(group, column, { width: HALF_PX }))), rolloutTable(group, group.name, PAPER_ROWS));
 }
 

@@ -135,7 +135,9 @@ function curveTable(group, column, chosen) {
 /** The charts of a group, or of one of its rollouts, as far as they are wanted at first. */
 function trajectoryCharts(group, data, chosen = null) {
   if (!data.columns.length) return h("p", { class: "quiet" }, "No trajectory was recorded for this report.");
-  const columns = telling(group, distinct(data.columns));
+  const found = distinct(data.columns);
+  const columns = telling(group, found.filter((column) => column.low < column.high));
+  const constant = found.filter((column) => column.low === column.high);
   const grid = h("div", { class: "charts" });
   const hide = h("input", { type: "checkbox", onchange: () => draw() });
   const all = h("button", { type: "button", onclick: () => { shown = columns.length; draw(); } }, `Show all ${columns.length} columns`);
@@ -150,5 +152,6 @@ function trajectoryCharts(group, data, chosen = null) {
     mixed ? h("p", { class: "quiet" }, "Columns come first in which the seeds that did not pass lie furthest from the others. ",
       h("label", null, hide, " hide those that passed")) : null,
     data.every > 1 ? h("p", { class: "quiet" }, `To keep this file small, curves of seeds that passed have every ${data.every}th of their points.`) : null,
-    grid, h("p", { class: "more" }, all));
+    grid, h("p", { class: "more" }, all),
+    constant.length ? h("p", { class: "quiet" }, "The same at every step of every seed: ", constant.map((column) => `${column.name} = ${number(column.low)}`).join(", ")) : null);
 }

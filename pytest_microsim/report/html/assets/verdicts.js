@@ -7,10 +7,15 @@ function verdictState(verdict) {
   return verdict.outcome === "not assessed" || verdict.outcome === "off" || verdict.outcome === "inconclusive" ? "skipped" : verdict.outcome;
 }
 
-function verdictCard(verdict) {
+/** A verdict's message without the group's name in front, where that stands beside it already. */
+function said(group, verdict) {
+  return verdict.message.startsWith(`${group.name}: `) ? verdict.message.slice(group.name.length + 2) : verdict.message;
+}
+
+function verdictCard(group, verdict) {
   return h("article", { class: `verdict ${verdictState(verdict)}` },
     h("h3", null, badge(verdictState(verdict), verdict.outcome), " ", verdict.gate, verdict.metric ? `: ${verdict.metric}` : ""),
-    h("p", null, verdict.message),
+    h("p", null, said(group, verdict)),
     facts([["Likely cause", verdict.cause], ["Next step", verdict.next_step]], { class: "why" }));
 }
 
@@ -19,8 +24,8 @@ function verdicts(group) {
   if (!group.verdicts.length) return h("p", { class: "quiet" }, "No gate judged this group.");
   const loud = group.verdicts.filter((verdict) => ["failed", "error", "warned"].includes(verdict.outcome));
   const quiet = group.verdicts.filter((verdict) => !loud.includes(verdict));
-  return [loud.map(verdictCard), quiet.length ? h("ul", { class: "verdicts" }, quiet.map((verdict) =>
-    h("li", null, badge(verdictState(verdict), verdict.outcome), " ", h("b", null, verdict.gate, verdict.metric ? `: ${verdict.metric}` : ""), " ", verdict.message))) : null];
+  return [loud.map((verdict) => verdictCard(group, verdict)), quiet.length ? h("ul", { class: "verdicts" }, quiet.map((verdict) =>
+    h("li", null, badge(verdictState(verdict), verdict.outcome), " ", h("b", null, verdict.gate, verdict.metric ? `: ${verdict.metric}` : ""), " ", said(group, verdict)))) : null];
 }
 
 /** Seeds that are copies of each other: a bar for each cluster, its share of the group and its seeds. */
