@@ -13,8 +13,8 @@ from microsim_vm.errors import MicrosimError, SeedError
 
 from .errors import MarkerError, NoWorldError
 from .markers import mark_location, microsim_mark
-from .options import located
 from .seeds import check_seeds, run_id, seed_ids, seed_of_test
+from .settings import located
 from .state import RUN, Run, SeedParam
 
 PARAMETER = "rollout"

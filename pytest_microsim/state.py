@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pytest
 from microsim_vm.errors import MicrosimError, TemplateError
 
-from .options import Settings, read_settings
 from .replay import ReplayId
+from .settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from microsim_vm.islands.island import Island

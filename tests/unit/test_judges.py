@@ -165,4 +165,6 @@ def test_a_rerun_replaces_what_was_before(pytester: pytest.Pytester, workers: Se
     result = pytester.runpytest_subprocess(*workers, "--reruns=1", "--tb=no", timeout=120)
     (group,) = json.loads((pytester.path / "told.json").read_text()).values()
     assert [rollout[2] for rollout in group[-1]] == ["passed", "missed", "passed", "passed"]
-    result.stdout.fnmatch_lines(["FAILED *pass-rate] - Failed: pass rate: test_it.py::test_flaky: 4 rollouts, 3 passed"])
+    result.stdout.fnmatch_lines(
+        ["FAILED *pass-rate] - Failed: pass rate: test_it.py::test_flaky: 4 rollouts, 3 passed"]
+    )

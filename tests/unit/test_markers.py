@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_microsim.markers import MicrosimMark, mark_location, microsim_mark
-from pytest_microsim.options import read_settings
+from pytest_microsim.settings import read_settings
 
 SOURCE = """\
 import pytest

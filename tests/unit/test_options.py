@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_microsim.options import read_settings
+from pytest_microsim.settings import read_settings
 
 
 def test_nothing_set_means_auto_and_no_header(pytester: pytest.Pytester) -> None:
