@@ -2,7 +2,7 @@
 PYTEST = .venv/bin/python -m pytest
 WORKERS ?= 2
 
-.PHONY: help setup demo trap test lint unit vm fuzz acceptance bench format clean
+.PHONY: help setup demo trap test lint unit vm fuzz acceptance browser bench format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -36,6 +36,9 @@ fuzz: setup  ## look for what breaks the readers of frames and templates, for as
 
 acceptance: setup  ## the plugin as its users run it
 	$(PYTEST) tests/acceptance
+
+browser: setup  ## reports in a real Chromium
+	$(PYTEST) tests/browser
 
 bench: setup  ## all benchmarks, one after the other
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; .venv/bin/python $$script || exit 1; done

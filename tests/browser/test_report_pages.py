@@ -67,7 +67,7 @@ def test_a_group_shows_verdicts_copies_spread_and_trajectories(opened: Open) -> 
         )
     figure = page.locator("figure", has_text="distance_to_dock")
     figure.get_by_text("Show as a table").click()
-    assert figure.get_by_role("row", name=re.compile("^this run 20")).is_visible()
+    figure.get_by_role("row", name=re.compile("^this run 20")).wait_for()
 
 
 def test_a_failed_rollout_has_a_page_with_all_that_is_known(opened: Open) -> None:

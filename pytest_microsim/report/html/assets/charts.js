@@ -50,12 +50,15 @@ function strip(group, name, { width, of = "metrics" } = {}) {
     label: `${name}: ${spreadText(seen)}${before.length ? `; baseline: ${spreadText(before)}` : ""}`,
     x: { low, high }, y: { low: before.length ? -0.55 : 0.45, high: 1.55, ticks: rows, size: 64 },
     draw(plot, context, palette) {
-      for (const [row] of rows) box(plot, context, palette, ascending(row ? seen : before), row);
-      before.forEach((value, index) => spot(plot, context, palette.muted, value, jitter(index), "passed", 0.55));
+      const sorted = { 1: ascending(seen), 0: ascending(before) };
+      const alpha = [crowded(seen.length, 250, 0.12, 0.6), crowded(group.bad.length, 250, 0.25, 1)];
+      for (const [row] of rows) box(plot, context, palette, sorted[row], row);
+      before.forEach((value, index) => spot(plot, context, palette.muted, value, jitter(index), "passed", alpha[0]));
       for (const index of order) {
         const outcome = group.outcomes[index];
-        spot(plot, context, palette[outcome], now[index], 1 + jitter(index), outcome, isBad(outcome) ? 1 : 0.6);
+        spot(plot, context, palette[outcome], now[index], 1 + jitter(index), outcome, alpha[Number(isBad(outcome))]);
       }
+      for (const [row] of rows) median(plot, context, palette, sorted[row], row);
     },
     near(plot, left, top) {
       const index = nearest(order, left, top, (at) => [plot.valToPos(now[at], "x"), plot.valToPos(1 + jitter(at), "y")]);
@@ -78,15 +81,20 @@ function spreadText(values) {
   return sorted.length ? `${plural(sorted.length, "seed")}, median ${number(quantile(sorted, 0.5))}, from ${number(sorted[0])} to ${number(sorted.at(-1))}` : "no values";
 }
 
-/** Quartiles as a band, the median as a line. */
+function median(plot, context, palette, sorted, row) {
+  if (sorted.length < 4) return;
+  const [top, bottom] = [plot.valToPos(row + 0.42, "y", true), plot.valToPos(row - 0.42, "y", true)];
+  context.fillStyle = palette.text;
+  context.fillRect(plot.valToPos(quantile(sorted, 0.5), "x", true) - devicePixelRatio / 2, top, devicePixelRatio * 1.5, bottom - top);
+}
+
+/** The middle half as a band. */
 function box(plot, context, palette, sorted, row) {
   if (sorted.length < 4) return;
-  const [first, middle, last] = [0.25, 0.5, 0.75].map((share) => plot.valToPos(quantile(sorted, share), "x", true));
+  const [first, last] = [0.25, 0.75].map((share) => plot.valToPos(quantile(sorted, share), "x", true));
   const [top, bottom] = [plot.valToPos(row + 0.42, "y", true), plot.valToPos(row - 0.42, "y", true)];
   context.fillStyle = palette.band;
   context.fillRect(first, top, Math.max(last - first, 1), bottom - top);
-  context.fillStyle = palette.text;
-  context.fillRect(middle - devicePixelRatio / 2, top, devicePixelRatio * 1.5, bottom - top);
 }
 
 /** A dot for what passed, a cross for what failed, a ring for what missed. */
@@ -108,6 +116,11 @@ function spot(plot, context, colour, x, y, outcome, alpha) {
     else context.fill();
   }
   context.globalAlpha = 1;
+}
+
+/** How opaque each of many things is, so that all of them together are about as dark as a few. */
+function crowded(amount, few, least, most) {
+  return Math.min(most, Math.max(least, (most * few) / (amount + 1)));
 }
 
 /** Which of some things lies nearest to a place, if one is near at all. */

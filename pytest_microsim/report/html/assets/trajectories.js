@@ -52,10 +52,12 @@ function overlay(group, column, { chosen = null, width = null, hidePassed = fals
   const last = column.curves.reduce((most, curve) => Math.max(most, curve.steps.at(-1) || 0), 1);
   const [low, high] = roomy([column.low, column.high], 0.05);
   const passed = column.curves.length - column.curves.filter((curve) => isBad(group.outcomes[curve.rollout])).length;
-  const faint = Math.min(0.5, Math.max(0.06, 10 / (passed + 1)));
+  // Many lines over each other have to let through where most of them are.
+  const faint = crowded(passed, 20, 0.03, 0.5);
+  const strong = crowded(column.curves.length - passed, 40, 0.06, 0.85);
   const layers = [
     [(curve) => curve.rollout !== chosen && !isBad(group.outcomes[curve.rollout]), hidePassed ? 0 : faint, 1],
-    [(curve) => curve.rollout !== chosen && isBad(group.outcomes[curve.rollout]), chosen === null ? 0.85 : 0.35, 1.3],
+    [(curve) => curve.rollout !== chosen && isBad(group.outcomes[curve.rollout]), chosen === null ? strong : strong * 0.4, 1.3],
     [(curve) => curve.rollout === chosen, 1, 2.2],
   ];
   return chart({
