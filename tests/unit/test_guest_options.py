@@ -37,6 +37,9 @@ class World:
         lambda options: sorted(options),
         lambda options: list(options.values()),
         lambda options: (options.pop("friction"), options.pop("payload", None), options.pop("other", 3)),
+        lambda options: [options.setdefault(name, 1) for name in ("friction", "payload")],
+        lambda options: [options.popitem() for _ in range(2)],
+        lambda options: options | {"other": 1},
     ],
 )
 def test_a_world_that_looks_at_its_options_is_left_alone(look: Any) -> None:

@@ -76,6 +76,15 @@ class _Noted(Dict[str, Any]):
         self._seen.add(key)
         return super().pop(key, *default)
 
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        self._seen.add(key)
+        return super().setdefault(key, default)
+
+    def popitem(self) -> Any:
+        key, value = super().popitem()
+        self._seen.add(key)
+        return key, value
+
     def __iter__(self) -> Iterator[str]:
         self._seen.update(super().keys())
         return super().__iter__()
