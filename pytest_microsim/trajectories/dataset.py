@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from microsim_guest.codec import TYPECODES
 from microsim_vm.episode import Column
 
 from ..errors import TrajectoryError
 from .mcap import read_episode
-from .writing import SUFFIX
+from .writing import LONGEST_S, SHORTEST_STEP_S, SUFFIX
 
 INSTALL = "pip install 'pytest-microsim[datasets]'"
 
@@ -51,7 +52,7 @@ class Recorded:
             seconds = float(self.told.get("step_s", "nan"))
         except ValueError:
             seconds = math.nan
-        return seconds if math.isfinite(seconds) and seconds > 0 else None
+        return seconds if SHORTEST_STEP_S <= seconds <= LONGEST_S else None
 
     @property
     def test(self) -> str:
@@ -98,6 +99,10 @@ def export(
         )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise TrajectoryError(f"{target} is there already", hint="choose another folder, or remove it")
+    if target.resolve() == Path.cwd():
+        raise TrajectoryError(
+            "a data set cannot take the place of the working directory", hint="name a new folder in it"
+        )
     left_out: list[str] = []
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
@@ -138,7 +143,15 @@ def vectors(column: Column) -> Any:
 def _chosen(paths: list[Path], passed_only: bool, left_out: list[str]) -> Iterator[Recorded]:
     for path in paths:
         columns, told = read_episode(path)
+        # A column of empty rows has nothing in it, and the formats have no such lists.
+        columns = {name: column for name, column in columns.items() if math.prod(column.shape[1:])}
         episode = Recorded(path, columns, told)
+        for name, column in columns.items():
+            if len(column) not in (episode.steps, episode.steps + 1) or column.dtype not in TYPECODES:
+                raise TrajectoryError(
+                    f"{path}: {name} is {column.dtype}{list(column.shape)}, in an episode of {episode.steps} steps",
+                    cause="the file is damaged, or another program wrote it",
+                )
         if not episode.steps:
             left_out.append(f"{path}: it has no steps")
         elif passed_only and told.get("outcome") != "passed":

@@ -115,12 +115,13 @@ class Writer:
         self._frames += frames
 
     def _fps_of(self, episode: Recorded) -> float:
-        told = self._fps or (None if episode.step_s is None else _whole(1 / episode.step_s))
-        if told is None:
+        per_s = self._fps or (None if episode.step_s is None else 1 / episode.step_s)
+        if per_s is None:
             raise TrajectoryError(
                 f"{episode.path} says no time, and a data set has frames a second",
                 cause="its world told no simulated time", hint="say how many steps a second has: --fps 10",
             )  # fmt: skip
+        told = _whole(per_s)
         if self._episodes and not math.isclose(told, self._used, rel_tol=1e-4):
             raise TrajectoryError(
                 f"{episode.path} has {told:g} steps a second, and the episodes before it {self._used:g}",

@@ -87,5 +87,8 @@ def _episode(number: int, episode: Recorded) -> dict[str, Any]:
     row["step_s"] = episode.step_s
     row["total_reward"] = float(vectors(episode.columns["reward"]).sum())
     row["file"] = episode.path.name
-    metrics = msgspec.json.decode(told.get("metrics", "{}"), type=dict[str, float | None])
+    try:
+        metrics = msgspec.json.decode(told.get("metrics", "{}"), type=dict[str, float | None])
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise TrajectoryError(f"{episode.path}: its metrics are none: {error}", cause="the file is damaged") from None
     return row | {f"metric.{name}": value for name, value in metrics.items()}

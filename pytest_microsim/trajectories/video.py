@@ -23,6 +23,7 @@ WITHOUT_TIME_S = 0.1
 LEAST_MS = 20  # players show no picture of a GIF for less
 LAST_S = 0.5
 """How long the last picture is shown."""
+MOST_GIF_PIXELS = 1 << 29  # of all pictures: they are in memory together, a byte each
 
 INSTALL = "pip install 'pytest-microsim[video]'"
 _LIBRARIES = {".mp4": "av", ".gif": "PIL"}
@@ -150,6 +151,12 @@ def _held(film: Film) -> Iterator[bytes]:
 
 def _gif(path: Path, film: Film, times: list[int]) -> None:
     from PIL import Image
+
+    if len(film) * film.width * film.height > MOST_GIF_PIXELS:
+        raise VideoError(
+            f"{path}: {len(film)} pictures of {film.width} x {film.height} pixels are too many for a GIF",
+            hint="ask for fewer pictures, or write an .mp4",
+        )
 
     def images() -> Iterator[Any]:
         for picture in film:

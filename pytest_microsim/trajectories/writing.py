@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ..episode import Episode
 
 SUFFIX = ".mcap"
+LONGEST_S = 1e9  # of an episode; times in a file are nanoseconds of 64 bits
+SHORTEST_STEP_S = 1e-9
 
 
 def write(path: Path, episode: Episode, *, told: Mapping[str, str]) -> None:
@@ -48,9 +50,12 @@ def facts(episode: Episode) -> dict[str, str]:
 
 
 def step_seconds(episode: Episode) -> float | None:
-    """Return how much simulated time a step takes, in seconds; None where the world tells no time."""
+    """Return how much simulated time a step takes, in seconds; None where the world tells no time, or none usable.
+
+    A guest may say anything, and a world may count nanoseconds where seconds are meant.
+    """
     seconds = episode.simulated_seconds
-    if seconds is None or seconds <= 0 or episode.steps == 0:
+    if seconds is None or episode.steps == 0 or not episode.steps * SHORTEST_STEP_S <= seconds <= LONGEST_S:
         return None
     return seconds / episode.steps
 

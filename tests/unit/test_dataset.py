@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from microsim_vm.cli.main import main
-from microsim_vm.episode import Column
+from microsim_vm.episode import Column, EpisodeRecord
 
-from pytest_microsim.trajectories import lerobot
-from pytest_microsim.trajectories.mcap import write_episode
+from pytest_microsim.episode import Episode
+from pytest_microsim.trajectories import lerobot, writing
+from pytest_microsim.trajectories.mcap import read_episode, write_episode
 from pytest_microsim.trajectories.naming import named, place
 from pytest_microsim.trajectories.summing import Summed
+from pytest_microsim.trajectories.video import shots_of
 
 
 def column(name: str, values: Any) -> Column:
@@ -160,7 +163,9 @@ def test_episodes_of_different_worlds_are_no_data_set(
     assert [each.name for each in tmp_path.iterdir()] == ["in"], "nothing is left of it"
 
 
-def test_what_is_no_data_set_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_data_set_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def said(*words: Any) -> str:
         assert export(*words) == 1
         return capsys.readouterr().err
@@ -178,6 +183,60 @@ def test_what_is_no_data_set_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     leave(tmp_path / "failed", 1, 3, outcome="failed")
     assert "its test failed" in said(tmp_path / "failed", "--to", "parquet", tmp_path / "out", "--passed")
     assert not (tmp_path / "out").exists()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert "working directory" in said(tmp_path / "failed", "--to", "parquet", ".")
+
+
+@pytest.mark.parametrize("form", ["lerobot", "parquet"])
+def test_columns_with_nothing_in_them_are_left_out(tmp_path: Path, form: str) -> None:
+    leave(tmp_path / "in", 1, 3, size=0)
+    (tmp_path / "out").mkdir()
+    assert export(tmp_path / "in", "--to", form, tmp_path / "out") == 0
+    rows = "steps.parquet" if form == "parquet" else "data/chunk-000/file-000.parquet"
+    names = pq.read_table(tmp_path / "out" / rows).column_names
+    assert "action" in names
+    assert not [name for name in names if name in ("observation", "observation.state")]
+
+
+def test_episodes_that_another_program_wrote_wrong_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {"test": "t", "metrics": "{}"}
+
+    def said(form: str, columns: list[Column], **more: str) -> str:
+        write_episode(tmp_path / "in/1.mcap", {each.name: each for each in columns}, step_s=0.1, metadata=told | more)
+        assert export(tmp_path / "in", "--to", form, tmp_path / "out") == 1
+        return capsys.readouterr().err
+
+    (tmp_path / "in").mkdir()
+    reward = column("reward", np.zeros(4))
+    for form in ("lerobot", "parquet"):
+        assert "1.mcap: action is <f8[2], in an episode of 4 steps" in said(
+            form, [reward, column("action", np.zeros(2))]
+        )
+        assert "1.mcap: state is <f2[5]" in said(form, [reward, column("state", np.zeros(5, "<f2"))])
+    assert "1.mcap: its metrics are none" in said("parquet", [reward], metrics='{"docked": "yes"}')
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step_s"),
+    [(2.0, 0.5), (None, None), *((odd, None) for odd in (0.0, -1.0, 5e-324, 4e9, math.inf, math.nan))],
+)
+def test_what_a_guest_says_of_time_is_used_where_it_can_be(
+    tmp_path: Path, seconds: float | None, step_s: float | None
+) -> None:
+    reward = column("reward", np.zeros(4))
+    episode = Episode(EpisodeRecord(
+        seed=1, steps=4, terminated=True, truncated=False, total_reward=0.0, metrics={}, columns={"reward": reward},
+        wall_ms=1.0, controller_stdout=b"", controller_stderr=b"", error=None, simulated_s=seconds,
+    ))  # fmt: skip
+    assert writing.step_seconds(episode) == step_s
+    writing.write(tmp_path / "1.mcap", episode, told={})
+    columns, told = read_episode(tmp_path / "1.mcap")
+    assert columns == {"reward": reward}
+    assert told["time"] == ("steps" if step_s is None else "seconds")
+    assert shots_of(4, step_s, 5)[0].steps == 4
 
 
 def test_parts_add_up_to_the_whole() -> None:

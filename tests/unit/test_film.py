@@ -127,6 +127,8 @@ GOOD = zlib.compress(bytes(24))
         {"steps": [0, 1], "pictures": [GOOD]},
         {"steps": [1, 1], "pictures": [GOOD] * 2},
         {"steps": [-1], "pictures": [GOOD]},
+        {"steps": [0, 4], "pictures": [GOOD] * 2},
+        {"steps": [0, 1 << 90], "pictures": [GOOD] * 2},
         {"steps": [0], "pictures": [GOOD], "size": (0, 4)},
         {"steps": [0], "pictures": [GOOD], "size": (4096, 4096)},
         {"steps": [0], "pictures": [GOOD], "size": (-2, -4)},

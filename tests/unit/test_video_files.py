@@ -9,7 +9,7 @@ from pathlib import Path
 import av
 import pytest
 from microsim_vm.errors import AgentError, VideoError
-from microsim_vm.film import Film
+from microsim_vm.film import Film, Shots
 from PIL import Image
 
 from pytest_microsim.trajectories import video
@@ -57,10 +57,10 @@ def test_steps_that_are_too_short_to_be_seen_still_follow_each_other(tmp_path: P
 
 
 def test_pictures_are_chosen_so_that_time_passes_as_in_the_world() -> None:
-    assert video.shots_of(500, 0.02, 1000) == (video.Shots(2, 1000, 500), 0.02), "25 a second"
-    assert video.shots_of(500, 0.02, 101) == (video.Shots(5, 101, 500), 0.02)
-    assert video.shots_of(600, 0.1, 250) == (video.Shots(3, 250, 600), 0.1)
-    assert video.shots_of(50, None, 250) == (video.Shots(1, 250, 50), video.WITHOUT_TIME_S)
+    assert video.shots_of(500, 0.02, 1000) == (Shots(2, 1000, 500), 0.02), "25 a second"
+    assert video.shots_of(500, 0.02, 101) == (Shots(5, 101, 500), 0.02)
+    assert video.shots_of(600, 0.1, 250) == (Shots(3, 250, 600), 0.1)
+    assert video.shots_of(50, None, 250) == (Shots(1, 250, 50), video.WITHOUT_TIME_S)
     assert video.shots_of(50, 3600.0, 250)[1] == video.LONGEST_STEP_S
     with pytest.raises(VideoError, match="2 to 2000"):
         video.shots_of(50, 0.1, 1)
@@ -86,3 +86,11 @@ def test_what_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(VideoError, match="pytest-microsim"):
         video.usual_suffix()
+
+
+def test_a_gif_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    picture = zlib.compress(bytes(1920 * 1200 * 3))
+    large = Film(1920, 1200, tuple(range(240)), "", 0.1, (picture,) * 240)
+    with pytest.raises(VideoError, match=r"240 pictures of 1920 x 1200 pixels.*\n.*fewer pictures"):
+        video.write(tmp_path / "a.gif", large, 0.1)
+    assert list(tmp_path.iterdir()) == []

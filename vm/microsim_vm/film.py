@@ -110,4 +110,6 @@ def from_answer(result: dict[str, Any], blobs: Sequence[bytes], asked: Shots) ->
         raise ValueError(f"pictures of {width} x {height} pixels")
     if any(later <= earlier for earlier, later in zip([-1, *facts.steps], facts.steps, strict=False)):
         raise ValueError("the pictures' steps do not ascend")
+    if count and facts.steps[-1] > max(asked.steps, 1):
+        raise ValueError(f"a picture of step {facts.steps[-1]}, in an episode of {asked.steps}")
     return Film(width, height, tuple(facts.steps), facts.why, facts.seconds, packed), tuple(blobs[: len(blobs) - count])
