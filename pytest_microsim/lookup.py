@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from .trajectories.recordings import Recording
 
+MOST_STEPS = 1000
 HINT = "a relative path is looked for next to the test, in the rootdir and the working directory"
 
 
@@ -29,13 +30,13 @@ class Lookup:
         self.folders = list(dict.fromkeys(folders))
 
     def driver(
-        self, given: str | os.PathLike[str] | Sequence[str] | Recording, max_steps: int
+        self, given: str | os.PathLike[str] | Sequence[str] | Recording, max_steps: int | None
     ) -> tuple[Controller, int, str]:
         """Return what ``rollout.run`` was given, how many steps its episode has by default, and its name for people.
 
         Args:
             given: A controller, or a recording in place of one.
-            max_steps: The default for a controller.
+            max_steps: What the marker says; None for 1000 with a controller, and for the whole of a recording.
 
         Raises:
             ControllerError: There is no such file, or it is no controller.
@@ -45,10 +46,10 @@ class Lookup:
         from .trajectories.recordings import Recording
 
         if isinstance(given, Recording):
-            return given.controller(), given.most_steps, given.source
+            return given.controller(), max_steps or given.most_steps, given.source
         first, words = controllers.split(given)
         found = controllers.read(self._controller(first), controllers.kind_of(given), words)
-        return found, max_steps, shlex.join(map(str, [first, *words]))
+        return found, max_steps or MOST_STEPS, shlex.join(map(str, [first, *words]))
 
     def recording(self, path: str | os.PathLike[str]) -> Path:
         """Return where a recording is: a file, or a folder.

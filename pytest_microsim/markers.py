@@ -34,7 +34,8 @@ class MicrosimMark:
             the trap, and makes every group of seeds fail.
         variance: What a group of copies amounts to: ``"fail"``, ``"warn"`` or ``"off"``.
         deterministic: True where the world has no randomness, so that copies are right.
-        max_steps: Steps after which ``rollout.run`` ends an episode, where the call does not say.
+        max_steps: Steps after which ``rollout.run`` ends an episode, where the call does not say; None for 1000, and
+            for all of a recording.
         support: How many different episodes the world has, where they are few.
         min_effective_seeds: The group fails if it amounts to fewer independent episodes.
         strict: A group that holds nothing to tell copies by fails.
@@ -49,7 +50,7 @@ class MicrosimMark:
     reseed: bool = True
     variance: str = "fail"
     deterministic: bool = False
-    max_steps: int = 1000
+    max_steps: int | None = None
     support: int | None = None
     min_effective_seeds: int | None = None
     strict: bool = False
@@ -63,15 +64,15 @@ class MicrosimMark:
 REGISTERED = (
     "seeds(seeds): run the test once per seed, each in a microVM of its own. seeds is a range, list, tuple "
     "or one-dimensional integer array of distinct ints >= 0; the test must use the rollout fixture.",
-    'microsim(world=None, reseed=True, variance="fail", deterministic=False, max_steps=1000, support=None, '
+    'microsim(world=None, reseed=True, variance="fail", deterministic=False, max_steps=None, support=None, '
     "min_effective_seeds=None, strict=False, unchecked=(), repeat=1, limits={}, better={}, baseline={}): world "
     'overrides --microsim-world for this test; variance is "fail", "warn" or "off" and says what a '
     "group of copied episodes amounts to; deterministic=True says that copies are right; reseed=False shows "
-    "what happens without reseeding; max_steps is the default of rollout.run; support is the number of different "
-    "episodes of a world that has only few; min_effective_seeds is the number of independent episodes that the "
-    "group must amount to; strict=True fails a group that holds nothing to tell copies by; unchecked lists metrics "
-    "and recorded numbers that no gate looks at; repeat is how often each seed is run, 1 to 10 times, and fails where "
-    "a further run gives another episode than the first; limits are what controllers may use, by the names of the "
+    "what happens without reseeding; max_steps is that of each rollout.run, by default 1000; support is the number "
+    "of different episodes of a world that has only few; min_effective_seeds is the number of independent episodes "
+    "that the group must amount to; strict=True fails a group that holds nothing to tell copies by; unchecked lists "
+    "metrics and recorded numbers that no gate looks at; repeat is how often each seed is run, 1 to 10 times, and fails "
+    "where a further run gives another episode than the first; limits are what controllers may use, by the names of the "
     'template\'s controller, as in limits={"memory_mib": 64}; better says which direction of a metric is the better '
     'one, as in better={"time_s": "lower"}; baseline says what is allowed against the baseline, as in '
     'baseline={"tolerance": {"observation": 1e-6}, "must": "tolerance"}.',
@@ -134,8 +135,7 @@ def _problem(mark: pytest.Mark) -> str:
         return f"variance is {given.variance!r}; it can be {', '.join(VARIANCE)}"
     for name, what in (("max_steps", "steps"), ("support", "episodes"), ("min_effective_seeds", "seeds")):
         number = getattr(given, name)
-        unset = number is None and name != "max_steps"
-        if not unset and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
             return f"{name} is a number of {what}, at least 1, not {number!r}"
     if isinstance(given.repeat, bool) or given.repeat not in REPEAT:
         return f"repeat is a number of runs from 1 to {REPEAT[-1]}, not {given.repeat!r}"

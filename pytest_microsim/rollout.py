@@ -55,7 +55,7 @@ class Rollout:
         world: str,
         controller_folders: Sequence[Path],
         reseed: bool = True,
-        max_steps: int = 1000,
+        max_steps: int | None = None,
         limits: Mapping[str, object] = MappingProxyType({}),
         again: Callable[[], Machine] | None = None,
     ) -> None:
@@ -100,8 +100,8 @@ class Rollout:
                 A relative path is looked for in the test file's folder, then in pytest's rootdir, then in the working
                 directory. Or a :class:`~pytest_microsim.trajectories.recordings.Recording`, whose actions are taken
                 until its end.
-            max_steps: Steps after which the episode is truncated. Default: the marker's, else 1000; none for a
-                recording.
+            max_steps: Steps after which the episode is truncated. Default: the marker's, else 1000; for a recording
+                the marker's, else none.
             timeout_seconds: Wall-clock limit of the episode, in seconds. Default: the template's.
             seed: Seed of this episode alone, in place of the rollout's.
             limits: What the controller may use, in place of what the marker and the template say, by the template's

@@ -72,7 +72,7 @@ def messages(path: Path, topics: Collection[str]) -> Iterator[Message]:
         RecordingError: It cannot be read, or a topic is not in it.
     """
     with _reading(path):
-        yield from _of_mcap(path, topics) if path.suffix == ".mcap" else _of_rosbag(path, topics)
+        yield from _of_mcap(path, topics) if path.suffix.lower() == ".mcap" else _of_rosbag(path, topics)
 
 
 def read(path: Path, topic: str | None, fields: Sequence[str] | None, time: str | None) -> Timeline:
@@ -189,6 +189,9 @@ def _only_field(where: str, message: Any) -> list[str]:
     names = _names(message)
     if len(names) == 1:
         return names
+    if not names:
+        raise RecordingError(f"{where} has no fields, but is {str(message)[:80]!r}",
+                             hint="of a list, choose what is in it by number: field=['0', '1']")  # fmt: skip
     known = names_of(names[:SHOWN])
     raise RecordingError(f"{where} has several fields: {known}", hint="choose the action's with field=[...], in order")
 
@@ -207,7 +210,7 @@ def _field(where: str, message: Any, path: str) -> Any:
             part = part[name]
         elif name in _names(part):
             part = getattr(part, name)
-        elif name.isdigit() and hasattr(part, "__getitem__") and not isinstance(part, dict) and int(name) < len(part):
+        elif name.isdecimal() and hasattr(part, "__getitem__") and not isinstance(part, dict) and int(name) < len(part):
             part = part[int(name)]
         else:
             there = names_of(_names(part)[:SHOWN])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from microsim_vm.machine import Machine
 
 PATIENCE_S = 30.0  # that the player has for the world's nodes to be found
+_LATEST_NS = 1 << 63
 SPARE_S = 60.0  # that it has to be started
 PROGRAM = f"import sys; sys.path.append({config.GUEST_FOLDER!r}); from microsim_guest import player; player.main()"
 
@@ -64,7 +65,11 @@ class Messages:
                                      hint="rollout.run(Recording.open(...)) takes actions from JSON")  # fmt: skip
             kinds[topic.name] = topic.type
             first_ns = message.logged_ns if first_ns is None else first_ns
-            index.extend((message.logged_ns - first_ns, order.index(topic.name), len(message.data)))
+            due_ns = message.logged_ns - first_ns
+            if due_ns >= _LATEST_NS:
+                raise RecordingError(f"{path}: a message of {topic.name} is {due_ns / 1e9:g} s after the first one",
+                                     cause="the clock was set meanwhile", hint="cut the recording there")  # fmt: skip
+            index.extend((due_ns, order.index(topic.name), len(message.data)))
             data += message.data
             if len(data) > MAX_BYTES:
                 raise RecordingError(f"{path} has more than {MAX_BYTES >> 20} MiB of these messages",

@@ -21,6 +21,7 @@ from ..calls import raises_at_the_call
 
 By = Literal["time", "step"]
 Hold = Literal["previous", "linear"]
+PER_SECOND = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}
 TABLES = (".csv", ".parquet")
 MOST_STEPS = 10_000_000  # of an episode whose recording ends by time
 TOLERANCE = 0.01  # of the shortest time between two rows; a world's time is often a sum of steps
@@ -101,16 +102,24 @@ class Recording:
         file = Path(path)
         if not file.exists():
             raise RecordingError(f"there is no recording {str(file)!r}")
+        _one_of("by", by or "time", ("time", "step"))
+        _one_of("time_unit", time_unit, tuple(PER_SECOND))
         fields = [field] if isinstance(field, str) else None if field is None else list(field)
         how: dict[str, Any] = {"hold": hold, "step_seconds": step_seconds}
-        if file.suffix == ".mcap" and topic is None:
+        kind = file.suffix.lower()
+        if kind == ".mcap" and topic is None:
             from . import bags
 
             if bags.is_episode(file):
+                if fields is not None or time is not None:
+                    raise RecordingError(f"{file} is an episode, whose actions are taken whole",
+                                         hint="leave out field and time")  # fmt: skip
                 return _of_episode(file, by or "step", how)
-        if file.suffix in TABLES:
+        if kind in TABLES:
             from . import tables
 
+            if topic is not None:
+                raise RecordingError(f"{file} is a table, and has no topic {topic!r}", hint="leave topic out")
             wanted = "" if by == "step" else time or "time"
             found = tables.read(file, fields, wanted)
         else:
@@ -120,7 +129,8 @@ class Recording:
         column = found.rows.column(as_fractions=hold == "linear")
         if by == "step":
             return cls(str(file), {"action": column}, (), "step", **how)
-        return cls(str(file), {"action": column}, _since_first(found.moments, found.unit or time_unit), "time", **how)
+        times = _since_first(str(file), found.moments, found.unit or time_unit)
+        return cls(str(file), {"action": column}, times, "time", **how)
 
     @classmethod
     def of_trajectory(cls, trajectory: Mapping[str, Column], source: str = "trajectory") -> Recording:
@@ -179,26 +189,31 @@ def _is_action(name: str) -> bool:
     return name == "action" or name.startswith("action.")
 
 
-def _since_first(moments: Sequence[int | float], unit: str) -> list[float]:
+def _since_first(source: str, moments: Sequence[int | float], unit: str) -> list[float]:
     """Return times in seconds since the first; whole numbers are subtracted as such, and lose nothing."""
-    per_second = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}
-    if unit not in per_second:
-        raise RecordingError(f"time_unit is one of {', '.join(per_second)}, not {unit!r}")
-    return [(moment - moments[0]) / per_second[unit] for moment in moments]
+    try:
+        return [(moment - moments[0]) / PER_SECOND[unit] for moment in moments]
+    except OverflowError:  # whole numbers of hundreds of digits
+        raise RecordingError(f"{source} has times that are out of all range") from None
+
+
+def _one_of(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise RecordingError(f"{name} is one of {', '.join(known)}, not {value!r}")
 
 
 def _check_choices(recording: Recording) -> None:
-    for name, value, known in (
-        ("by", recording.by, ("time", "step")),
-        ("hold", recording.hold, ("previous", "linear")),
-    ):
-        if value not in known:
-            raise RecordingError(f"{name} is one of {', '.join(known)}, not {value!r}")
+    _one_of("by", recording.by, ("time", "step"))
+    _one_of("hold", recording.hold, ("previous", "linear"))
     if recording.hold == "linear" and recording.by == "step":
         raise RecordingError("a recording that is taken row by row has nothing between two rows to draw a line through",
                              hint='leave out hold="linear", or use by="time"')  # fmt: skip
+    if recording.hold == "linear" and any(column.dtype[1] != "f" for column in recording.columns.values()):
+        raise RecordingError(f"the actions of {recording.source} are whole numbers, with nothing between two of them",
+                             hint='leave out hold="linear"')  # fmt: skip
     step = recording.step_seconds
-    if step is not None and not (isinstance(step, int | float) and math.isfinite(step) and step > 0):
+    usable = isinstance(step, int | float) and not isinstance(step, bool) and math.isfinite(step) and step > 0
+    if step is not None and not usable:
         raise RecordingError(f"step_seconds is a number of seconds, more than 0, not {step!r}")
 
 

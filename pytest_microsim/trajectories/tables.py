@@ -25,7 +25,7 @@ def read(file: Path, fields: list[str] | None, time: str) -> Timeline:
     Raises:
         RecordingError: It cannot be used.
     """
-    return _csv(file, fields, time) if file.suffix == ".csv" else _parquet(file, fields, time)
+    return _csv(file, fields, time) if file.suffix.lower() == ".csv" else _parquet(file, fields, time)
 
 
 def _csv(file: Path, fields: list[str] | None, time: str) -> Timeline:
@@ -36,7 +36,11 @@ def _csv(file: Path, fields: list[str] | None, time: str) -> Timeline:
             header = next((line for line in lines if line), None)
             if header is None:
                 raise RecordingError(f"{file} is empty", hint="its first line names the columns")
-            chosen, timed = _choose(file, [name.strip() for name in header], fields, time)
+            names = [name.strip() for name in header]
+            if fields is None and not time and all(map(_is_number, names)):
+                raise RecordingError(f"{file}:{lines.line_num}: the first line has numbers, and no names of columns",
+                                     hint="name the columns; if these are names, say field=[...]")  # fmt: skip
+            chosen, timed = _choose(file, names, fields, time)
             rows = Rows(str(file), scalar=len(chosen) == 1)
             for line in lines:
                 if not line:
@@ -58,6 +62,14 @@ def _number(text: str, where: str) -> Number:
         return int(stripped) if _WHOLE.fullmatch(stripped) else float(stripped)
     except ValueError:
         raise RecordingError(f"{where}: {text[:80]!r} is no number") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _choose(file: Path, header: list[str], fields: list[str] | None, time: str) -> tuple[list[int], int | None]:

@@ -90,7 +90,7 @@ def test_the_ini_file_says_what_no_marker_says_and_the_closest_marker_wins(pytes
         (["support=2.0"], "support is a number of episodes, at least 1, not 2.0"),
         (["min_effective_seeds='32'"], "min_effective_seeds is a number of seeds, at least 1, not '32'"),
         (["min_effective_seeds=-1"], "min_effective_seeds is a number of seeds, at least 1, not -1"),
-        (["max_steps=None"], "max_steps is a number of steps, at least 1, not None"),
+        (["max_steps=0"], "max_steps is a number of steps, at least 1, not 0"),
         (["strict=1"], "strict is True or False, not 1"),
         (["unchecked='port'"], "unchecked is a list of names, as in unchecked=[\"port\"], not 'port'"),
         (["unchecked=['port', '']"], "unchecked is a list of names"),

@@ -57,6 +57,12 @@ def test_what_cannot_be_played_is_refused(tmp_path: Path, topics: Any, encoding:
     assert words in str(caught.value)
 
 
+def test_a_message_that_comes_after_centuries_is_refused(tmp_path: Path) -> None:
+    file = recorded(tmp_path / "a.mcap", ("/a", 0, b"one"), ("/a", (1 << 64) - 1, b"two"))
+    with pytest.raises(RecordingError, match=r"a message of /a is 1\.84467e\+10 s after the first one"):
+        Messages.open(file, ["/a"])
+
+
 def test_a_recording_that_is_not_there_is_reported_with_the_places_looked_at(tmp_path: Path) -> None:
     rollout = Rollout(None, seed=1, world="w", controller_folders=[tmp_path])  # type: ignore[arg-type]
     with pytest.raises(RecordingError, match=r"there is no recording 'a\.mcap'"):

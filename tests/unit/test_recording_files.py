@@ -85,6 +85,9 @@ def test_columns_times_and_units_of_a_table_are_chosen(tmp_path: Path) -> None:
     assert (alone.by, alone.columns["action"].shape, rows_of(alone)) == ("step", (2,), [1, 3])
     file.write_text("gas\n0\n1\n")
     assert rows_of(Recording.open(file, by="step")) == [0, 1]
+    assert rows_of(Recording.open(file.rename(tmp_path / "A.CSV"), by="step")) == [0, 1]
+    file.write_text("0\n0\n1\n")
+    assert rows_of(Recording.open(file, by="step", field="0")) == [0, 1]
     file.write_text("time,gas\n0,0\n1,1\n")
     assert Recording.open(file, hold="linear").columns["action"].dtype == "<f8"
 
@@ -105,6 +108,10 @@ def test_columns_times_and_units_of_a_table_are_chosen(tmp_path: Path) -> None:
         ("time\n0\n", {}, "no column for an action"),
         ('time,gas\n0,"1\n', {}, "cannot be read"),
         ("time,gas\n0,1\n", {"time_unit": "min"}, "time_unit is one of s, ms, us, ns"),
+        ("time,gas\n0,1\n", {"by": "row"}, "by is one of time, step, not 'row'"),
+        ("time,gas\n0,1\n", {"topic": "/gas"}, "a.csv is a table, and has no topic '/gas'"),
+        ("time,gas\n0,1\n", {"step_seconds": True}, "step_seconds is a number of seconds"),
+        ("0.5\n1\n", {"by": "step"}, "a.csv:1: the first line has numbers, and no names of columns"),
     ],
 )
 def test_what_is_wrong_with_a_csv_is_said_with_file_and_line(
@@ -159,6 +166,15 @@ def test_messages_of_json_in_mcap(tmp_path: Path) -> None:
     assert rows_of(Recording.open(file, field="wheels")) == [[0, 0], [1, -1]]
     assert rows_of(Recording.open(file, field="wheels.1")) == [0, -1]
     assert Recording.open(file, field="wheels", time="at").times == [0.0, 0.5]
+    mcap(file, ("wheels", "Wheels", "json", [(n, f'{{"at": {n + 1}{"0" * 400}, "x": 1}}'.encode()) for n in range(2)]))
+    with pytest.raises(RecordingError, match="out of all range"):
+        Recording.open(file, field="x", time="at")
+    with pytest.raises(RecordingError, match=r"no field 'x\.²'"):
+        Recording.open(file, field="x.²")
+    mcap(file, ("wheels", "Wheels", "json", [(n, b"[1, 2]") for n in range(2)]))
+    with pytest.raises(RecordingError, match=r"has no fields, but is '\[1, 2\]'"):
+        Recording.open(file)
+    assert rows_of(Recording.open(file, field=["1", "0"])) == [[2, 1], [2, 1]]
 
 
 @pytest.mark.parametrize(
@@ -207,6 +223,11 @@ def test_an_episodes_file_needs_nothing_said_and_keeps_every_bit(tmp_path: Path)
     assert Recording.open(file).columns == {"action": action}
     with pytest.raises(RecordingError, match="tells no time"):
         Recording.open(file, by="time")
+    with pytest.raises(RecordingError, match="taken whole"):
+        Recording.open(file, field="action")
+    write_episode(file, {**columns, "action": Column("action", "<i8", (2,), bytes(16))}, step_s=0.02, metadata={})
+    with pytest.raises(RecordingError, match="whole numbers, with nothing between"):
+        Recording.open(file, by="time", hold="linear")
 
 
 @pytest.mark.parametrize("name", ["a.mcap", "a.db3", "a.txt", "bag"])
