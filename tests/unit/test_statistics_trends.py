@@ -34,7 +34,7 @@ def test_a_run_in_which_nothing_changed_is_called_different_no_more_often_than_a
         compared = compare_groups(run(random), alpha=alpha)
         called += any(worst(each.trends) != "indistinguishable" for each in compared)
         shrunk += any(each.spread for each in compared)
-    # Three standard deviations above the 6 that are agreed; 25 tests at a time, uncorrected, would call most runs different.
+    # Three standard deviations above the 6 that are agreed. Uncorrected, 25 tests would call most runs different.
     most = runs * alpha + 3 * (runs * alpha * (1 - alpha)) ** 0.5
     assert called <= most
     assert shrunk <= most
