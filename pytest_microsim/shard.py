@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 MOST_SHARDS = 1000
+SEPARATOR = ", "
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,13 @@ class Shard:
 
     def __str__(self) -> str:
         return f"{self.number}/{self.total}"
+
+
+def missing(parts: Iterable[str]) -> list[str]:
+    """Return the parts that are not among these, as far as these tell of them: of ``["1/3", "3/3"]``, ``["2/3"]``."""
+    there = {part for each in parts for part in each.split(SEPARATOR)}
+    totals = {int(part.rpartition("/")[2]) for part in there}
+    return [part for total in sorted(totals) for k in range(1, total + 1) if (part := f"{k}/{total}") not in there]
 
 
 def _digest(key: str) -> str:

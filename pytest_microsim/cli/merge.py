@@ -28,10 +28,17 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Read all, and write one."""
     from ..results import file
     from ..results.merging import merged
+    from ..shard import missing
 
-    whole = merged([file.read(path) for path in args.results], [path.stem for path in args.results])
+    paths: list[Path] = args.results
+    runs = [file.read(path) for path in paths]
+    distinct = len({path.stem for path in paths}) == len(set(paths))
+    whole = merged(runs, [path.stem if distinct else str(path) for path in paths])
     file.write(args.output.absolute(), whole)
     rollouts = sum(len(group.rollouts) for group in whole.groups)
-    document = {"file": str(args.output), "groups": len(whole.groups), "rollouts": rollouts}
+    lost = missing([whole.shard] if whole.shard else [])
+    if lost:
+        output.progress(f"this is not the whole suite: there are no results of part {', '.join(lost)}")
+    document = {"file": str(args.output), "groups": len(whole.groups), "rollouts": rollouts, "missing": lost}
     output.result(document, f"{args.output}: {len(whole.groups)} groups, {rollouts} rollouts")
     return 0

@@ -104,7 +104,7 @@ class Collecting:
         return self.groups
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Make the results of the whole run, and write them where that is asked for; a run that cannot has failed."""
         run = self._config.stash[RUN]
         self.result = RunResult(
@@ -112,12 +112,13 @@ class Collecting:
             started=datetime.fromtimestamp(run.began).astimezone().isoformat(timespec="seconds"),
             duration_s=round(time.time() - run.began, 3),
             command=shlex.join(["pytest", *map(str, self._config.invocation_params.args)]),
-            exit_status=int(exitstatus),
+            exit_status=int(session.exitstatus),  # an empty part of a suite passes
             workers=len(self._workers) or 1,
             host=this_host(),
             worlds=[self._world(name) for name in sorted(self._worlds)],
             groups=self.groups,
             baselines=self.baselines,
+            shard=str(run.settings.shard or ""),
         )
         if run.settings.results is not None:
             try:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..errors import ResultsError
+from ..shard import SEPARATOR, missing
 from .model import GroupResult, Phase, RolloutResult, RunResult, WorldResult
 
 
@@ -23,6 +24,7 @@ def merged(runs: Sequence[RunResult], names: Sequence[str]) -> RunResult:
     Raises:
         ResultsError: Two of them have the same group, so that they are no parts of one suite.
     """
+    shards = [run.shard for run in runs if run.shard]
     groups: dict[str, tuple[str, GroupResult]] = {}
     worlds: dict[str, WorldResult] = {}
     for run, name in zip(runs, names, strict=True):
@@ -46,6 +48,7 @@ def merged(runs: Sequence[RunResult], names: Sequence[str]) -> RunResult:
         worlds=[worlds[name] for name in sorted(worlds)],
         groups=[group for _, group in groups.values()],
         baselines=list(dict.fromkeys(line for run in runs for line in run.baselines)),
+        shard=SEPARATOR.join(shards) if missing(shards) else "",
     )
 
 

@@ -291,6 +291,8 @@ class RunResult(_Part, kw_only=True):
         worlds: In order of names.
         groups: In order of the tests.
         baselines: What is to be said of baselines as a whole: stale, missing and orphaned ones, a line each.
+        shard: Which part of the suite it was, such as "1/2"; of several parts that are not all, those. Empty where it
+            was the whole.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -304,3 +306,4 @@ class RunResult(_Part, kw_only=True):
     worlds: list[WorldResult] = []
     groups: list[GroupResult] = []
     baselines: list[str] = []
+    shard: str = ""

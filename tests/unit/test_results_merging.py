@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from microsim_vm.cli.main import main
 
@@ -43,6 +44,22 @@ def test_each_group_is_there_once_and_the_worst_status_counts() -> None:
     assert whole.baselines == ["nothing is stale"]
 
 
+def test_parts_that_are_missing_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (1, 2, 3):
+        run = msgspec.structs.replace(part("a" * number), shard=f"{number}/3")
+        file.write(tmp_path / f"{number}.json", run)
+
+    def merge(*numbers: int) -> tuple[str, str]:
+        paths = [str(tmp_path / f"{number}.json") for number in numbers]
+        assert main(["merge", *paths, "-o", str(tmp_path / "all.json")]) == 0
+        return capsys.readouterr().err, file.read(tmp_path / "all.json").shard
+
+    assert merge(1, 2, 3) == ("", "")
+    assert merge(1, 3) == ("this is not the whole suite: there are no results of part 2/3\n", "1/3, 3/3")
+    (tmp_path / "all.json").rename(tmp_path / "13.json")
+    assert merge(13, 2) == ("", ""), "also in two steps"
+
+
 def test_two_runs_of_the_same_tests_are_no_parts() -> None:
     with pytest.raises(ResultsError, match=r"two and one both have the group a(?s:.)*microsim report A B"):
         merged([part("a"), part("a")], ["one", "two"])
@@ -56,6 +73,13 @@ def test_the_command_writes_what_the_other_commands_read(tmp_path: Path, capsys:
     assert main(["merge", *paths, "-o", str(tmp_path / "all.json")]) == 0
     assert "2 groups, 2 rollouts" in capsys.readouterr().out
     assert [group.key for group in file.read(tmp_path / "all.json").groups] == ["a", "b"]
+
+    (tmp_path / "other").mkdir()
+    file.write(tmp_path / "other/a.json", part("c"))
+    assert main(["merge", paths[0], str(tmp_path / "other/a.json"), "-o", str(tmp_path / "all.json")]) == 0
+    workers = [group.rollouts[0].worker for group in file.read(tmp_path / "all.json").groups]
+    assert workers == [paths[0], str(tmp_path / "other/a.json")], "two files of one name are told apart"
+    capsys.readouterr()
 
     assert main(["merge", paths[0], paths[0], "-o", str(tmp_path / "no.json")]) == 1
     assert "both have the group a" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_microsim.results import file
 from pytest_microsim.shard import MOST_SHARDS, Shard
 
 SUITE = """
@@ -77,9 +78,16 @@ def test_a_part_without_a_test_passes_and_a_suite_without_one_does_not(
     pytester: pytest.Pytester, workers: list[str]
 ) -> None:
     pytester.makepyfile(test_it="def test_only(): ...")
-    parts = [pytester.runpytest_subprocess(*workers, "--microsim-shard", f"{k}/2", timeout=60) for k in (1, 2)]
+    parts = [
+        pytester.runpytest_subprocess(
+            *workers, "--microsim-shard", f"{k}/2", "--microsim-results", f"{k}.json", timeout=60
+        )
+        for k in (1, 2)
+    ]
     assert [part.ret for part in parts] == [0, 0]
     assert sorted(part.parseoutcomes().get("passed", 0) for part in parts) == [0, 1]
+    results = [file.read(pytester.path / f"{k}.json") for k in (1, 2)]
+    assert [(each.shard, each.exit_status) for each in results] == [("1/2", 0), ("2/2", 0)]
 
     pytester.makepyfile(test_it="")
     part = pytester.runpytest_subprocess(*workers, "--microsim-shard", "1/2", timeout=60)
