@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from microsim_vm import reset_options
 
 from .mcap import write_episode
 
@@ -43,8 +44,8 @@ def facts(episode: Episode) -> dict[str, str]:
         "truncated": str(episode.truncated).lower(),
         "limit": episode.limit,
         "total_reward": repr(episode.total_reward),
-        "metrics": _json(episode.metrics),
-        "options": _json(episode.options),
+        "metrics": msgspec.json.encode(dict(episode.metrics), order="sorted").decode(),
+        "options": reset_options.text_of(dict(episode.options)).decode(),
         "error": "" if episode.error is None else episode.error.what,
     }
 
@@ -58,7 +59,3 @@ def step_seconds(episode: Episode) -> float | None:
     if seconds is None or episode.steps == 0 or not episode.steps * SHORTEST_STEP_S <= seconds <= LONGEST_S:
         return None
     return seconds / episode.steps
-
-
-def _json(values: Mapping[str, object]) -> str:
-    return msgspec.json.encode(dict(values), order="sorted").decode()

@@ -230,11 +230,13 @@ def test_what_a_guest_says_of_time_is_used_where_it_can_be(
     episode = Episode(EpisodeRecord(
         seed=1, steps=4, terminated=True, truncated=False, total_reward=0.0, metrics={}, columns={"reward": reward},
         wall_ms=1.0, controller_stdout=b"", controller_stderr=b"", error=None, simulated_s=seconds,
+        options={"name": "\ud800", "large": 2**70},
     ))  # fmt: skip
     assert writing.step_seconds(episode) == step_s
     writing.write(tmp_path / "1.mcap", episode, told={})
     columns, told = read_episode(tmp_path / "1.mcap")
     assert columns == {"reward": reward}
+    assert told["options"] == '{"large":1180591620717411303424,"name":"\\ud800"}'
     assert told["time"] == ("steps" if step_s is None else "seconds")
     assert shots_of(4, step_s, 5)[0].steps == 4
 
