@@ -71,10 +71,10 @@ REGISTERED = (
     "what happens without reseeding; max_steps is that of each rollout.run, by default 1000; support is the number "
     "of different episodes of a world that has only few; min_effective_seeds is the number of independent episodes "
     "that the group must amount to; strict=True fails a group that holds nothing to tell copies by; unchecked lists "
-    "metrics and recorded numbers that no gate looks at; repeat is how often each seed is run, 1 to 10 times, and fails "
-    "where a further run gives another episode than the first; limits are what controllers may use, by the names of the "
-    'template\'s controller, as in limits={"memory_mib": 64}; better says which direction of a metric is the better '
-    'one, as in better={"time_s": "lower"}; baseline says what is allowed against the baseline, as in '
+    "metrics and recorded numbers that no gate looks at; repeat is how often each seed is run, 1 to 10 times, and "
+    "fails where a further run gives another episode than the first; limits are what controllers may use, by the names "
+    'of the template\'s controller, as in limits={"memory_mib": 64}; better says which direction of a metric is the '
+    'better one, as in better={"time_s": "lower"}; baseline says what is allowed against the baseline, as in '
     'baseline={"tolerance": {"observation": 1e-6}, "must": "tolerance"}.',
 )
 

@@ -85,7 +85,7 @@ def _files(paths: list[Path]) -> list[Path]:
     files: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
-            found = [each for each in sorted(path.rglob(f"*{SUFFIX}")) if not _hidden(each.relative_to(path))]
+            found = [each for each in sorted(path.rglob(f"*{SUFFIX}")) if each.is_file() and not _hidden(each, path)]
             if not found:
                 raise ScenarioError(f"{path}: no file in this folder is called *{SUFFIX}")
             files.update(dict.fromkeys(found))
@@ -96,8 +96,8 @@ def _files(paths: list[Path]) -> list[Path]:
     return list(files)
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _hidden(path: Path, top: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(top).parts)
 
 
 def _world_mistakes(scenario: Scenario, args: argparse.Namespace) -> list[ScenarioError]:

@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from microsim_vm import controllers
-from microsim_vm.errors import MicrosimError, SeedError
+from microsim_vm import controllers, reset_options
+from microsim_vm.errors import MicrosimError, OptionsError, SeedError
 from microsim_vm.templates.checks import Complaint
 from microsim_vm.templates.spec import ControllerLimits
 from microsim_vm.templates.yaml import Mapping, Node
+from msgspec import UNSET
 
 from ..seeds import check_seeds, parse_seeds
 from .draws import points
+from .kinds import check_name
 from .passrate import seeds_needed
-from .spec import SUFFIX, Bound, Normal, Parameter, PassRate, check_name
+from .recorded import opened
+from .spec import SUFFIX, Bound, Normal, Parameter, PassRate
 
 MOST_POINTS = 1000
 """Most groups of seeds that one file's grids make."""
@@ -107,7 +110,8 @@ def _controller(values: Values) -> Iterator[Problem]:
     given = [key for key in ("controller", "recording") if key in values.node.keys]
     if len(given) != 1:
         what = "a controller and a recording" if given else "neither a controller nor a recording"
-        yield values.at(*given[1:]), Complaint(f"the scenario has {what}", "write controller: and a file's path")
+        hint = "remove one of them" if given else "write controller: and a file's path"
+        yield values.at(*given[1:]), Complaint(f"the scenario has {what}", hint)
         return
     yield from _recording(values)
     controller = values.written.get("controller")
@@ -130,15 +134,24 @@ def _recording(values: Values) -> Iterator[Problem]:
     recording = values.written.get("recording")
     if recording is None:
         return
+    at = values.at("recording")
     path = values.path.parent / (recording if isinstance(recording, str) else recording.file)
     if not path.exists():
-        yield (
-            values.at("recording"),
-            Complaint(f"there is no recording {path}", "the path is relative to the scenario's file"),
-        )
+        yield at, Complaint(f"there is no recording {path}", "the path is relative to the scenario's file")
+        return
+    try:
+        opened(values.path.parent, recording)
+    except MicrosimError as error:
+        yield at, Complaint(error.what, error.hint or error.cause)
 
 
 def _seeds(values: Values) -> Iterator[Problem]:
+    written = values.written.get("seeds")
+    if isinstance(written, str) and written.strip().isdigit():
+        number = written.strip()
+        hint = f"write seeds: {number} for so many, or seeds: [{number}] for that one"
+        yield values.at("seeds"), Complaint(f'seeds: "{number}" would be the one seed {number}', hint)
+        return
     try:
         seeds_of(values)
     except SeedError as error:
@@ -190,6 +203,12 @@ def _parameter(name: str, parameter: Parameter) -> Iterator[Complaint]:
         yield Complaint(f"parameter {name} is drawn from {bounds[0]:g} to {bounds[1]:g}", "write the smaller one first")
     if parameter.normal is not None:
         yield from _normal(name, parameter.normal)
+    for value in (*(parameter.choice or ()), *(parameter.grid or ()), parameter.value):
+        try:
+            reset_options.checked({} if value is UNSET else {name: value})
+        except OptionsError as error:
+            yield Complaint(f"parameter {name}: {error.what}", error.hint or error.cause)
+            return
 
 
 def _normal(name: str, normal: Normal) -> Iterator[Complaint]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ..gates.verdicts import Outcome, Verdict, listed
 from ..results.gathering import complete
@@ -24,42 +25,32 @@ class PassRates:
 def _verdict(group: GroupResult, asked: AskedRate) -> Verdict:
     rate = group.pass_rate
     total = 0 if rate is None else rate.total
+    said = partial(Verdict, gate=GATE, group=group.name, n=total)
     if rate is None or not complete(group):
-        return Verdict(
-            gate=GATE,
-            group=group.name,
+        return said(
             outcome=Outcome.NOT_ASSESSED,
             message=f"{total} of {group.expected} seeds have passed or missed; all of them have to for a pass rate",
-            n=total,
         )
     failed = sum(rollout.outcome == "failed" for rollout in group.rollouts if rollout.run == 1)
     if failed:
-        return Verdict(
-            gate=GATE,
-            group=group.name,
+        return said(
             outcome=Outcome.NOT_ASSESSED,
-            message=f"{failed} of {total} seeds failed on their own, for another reason than what the scenario expects",
-            n=total,
+            message=f"{failed} of {total} seeds failed on their own",
+            cause="another reason than what the scenario expects, or --runxfail",
         )
     found = assess(PassRate(at_least=asked.at_least, confidence=asked.confidence, by=asked.by), rate.passed, total)
     if found.met:
-        return Verdict(gate=GATE, group=group.name, outcome=Outcome.PASSED, message=found.message, n=total)
+        return said(outcome=Outcome.PASSED, message=found.message)
     if not found.possible:
-        return Verdict(
-            gate=GATE,
-            group=group.name,
+        return said(
             outcome=Outcome.INCONCLUSIVE,
             message=f"{found.message}; so few seeds cannot show it, even if all pass",
-            n=total,
             cause="other seeds were chosen on the command line than the scenario has",
         )
     missed = [rollout for rollout in group.rollouts if rollout.run == 1 and rollout.outcome == "missed"]
-    return Verdict(
-        gate=GATE,
-        group=group.name,
+    return said(
         outcome=Outcome.FAILED,
         message=found.message,
-        n=total,
         cause=f"what the scenario expects was missed by {_seeds(missed)}",
         next_step=f"replay one of them: {missed[0].replay}",
     )

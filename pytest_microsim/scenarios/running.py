@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from microsim_vm.errors import ControllerError, ControllerMachineError, MicrosimError
+from microsim_vm.errors import ControllerError, ControllerMachineError, MicrosimError, RecordingError
 
+from ..errors import ScenarioError
 from ..state import ITEM, ItemState
 from .draws import drawn
 from .expectations import misses
-from .spec import RecordingFile, Scenario
+from .recorded import opened
+from .spec import Scenario
 
 if TYPE_CHECKING:
     from ..rollout import Rollout
@@ -41,17 +42,19 @@ def run(scenario: Scenario, item: pytest.Item, rollout: Rollout) -> None:
     """
     state = item.stash[ITEM]
     place = item.location[0]
+    driver = "controller" if scenario.document.recording is None else "recording"
     try:
         episode = rollout.run(_controller(scenario), options=state.parameters or None)
         missed = [f"{place}:{line}: {text}" for line, text in misses(scenario, episode)]
-    except ControllerMachineError as error:  # not the controller's doing
-        raise _failure(f"{place}:{scenario.line('controller')}: {error}", state) from None
+    except ScenarioError as error:  # it says where
+        raise _failure(str(error), state) from None
+    except (ControllerMachineError, RecordingError) as error:  # not the controller's doing
+        raise _failure(f"{place}:{scenario.line(driver)}: {error}", state) from None
     except ControllerError as error:
-        missed = [f"{place}:{scenario.line('controller')}: {error}"]
+        missed = [f"{place}:{scenario.line(driver)}: {error}"]
     except MicrosimError as error:
-        raise _failure(
-            f"{place}:{scenario.line('parameters' if state.parameters else 'world')}: {error}", state
-        ) from None
+        key = "parameters" if state.parameters else "world"
+        raise _failure(f"{place}:{scenario.line(key)}: {error}", state) from None
     if not missed:
         return
     if scenario.document.pass_rate is not None:
@@ -63,29 +66,14 @@ def run(scenario: Scenario, item: pytest.Item, rollout: Rollout) -> None:
 
 def _controller(scenario: Scenario) -> str | list[str] | Recording:
     """Return the controller by its absolute path, which is relative to the scenario's file alone; or a recording."""
-    controller = scenario.document.controller
+    controller, recording = scenario.document.controller, scenario.document.recording
     folder = scenario.path.parent
-    if controller is None:
-        return _recording(scenario)
+    if recording is not None:
+        return opened(folder, recording)
+    assert controller is not None  # else the file was refused
     if isinstance(controller, str):
         return str(folder / controller)
     return [str(folder / controller[0]), *controller[1:]]
-
-
-@functools.lru_cache(maxsize=4)
-def _recording(scenario: Scenario) -> Recording:
-    """Read the recording once for all seeds.
-
-    Raises:
-        RecordingError: It cannot be used.
-    """
-    from ..trajectories.recordings import Recording
-
-    written = scenario.document.recording
-    assert written is not None  # else the file was refused
-    chosen = RecordingFile(file=written) if isinstance(written, str) else written
-    how: dict[str, Any] = {name: getattr(chosen, name) for name in chosen.__struct_fields__ if name != "file"}
-    return Recording.open(scenario.path.parent / chosen.file, **how)
 
 
 def _failure(text: str, state: ItemState) -> BaseException:

@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from mcap.writer import Writer
 from microsim_vm.cli.main import main
 from scenario_files import HEAD, write
 from test_scenario_files import FULL
@@ -53,11 +54,23 @@ def documented() -> list[str]:
     return [block for block in blocks if re.search(r"^(controller|recording): .*\n", block, re.MULTILINE)]
 
 
+def write_drive(path: Path) -> None:
+    """Write a recording of one command to drive."""
+    with path.open("wb") as stream:
+        writer = Writer(stream)
+        writer.start()
+        channel = writer.register_channel("/cmd_vel", "json", 0)
+        writer.add_message(channel, log_time=0, data=b'{"linear": {"x": 1}, "angular": {"z": 0}}', publish_time=0)
+        writer.finish()
+
+
 @pytest.mark.parametrize("text", documented())
 def test_scenarios_in_the_documentation_can_be_used(tmp_path: Path, text: str) -> None:
     for name in re.findall(r"(?:controller|file): ([\w/.]+)", text):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
+        if name.endswith(".mcap"):
+            write_drive(tmp_path / name)
     path = tmp_path / "dock.scenario.yaml"
     path.write_text(text)
     assert examine(path)[1] == []
@@ -105,6 +118,7 @@ def test_check_says_what_each_file_would_run(tmp_path: Path, capsys: pytest.Capt
         tmp_path / "b", HEAD + "seeds: 20\npass_rate: {at_least: 0.9}\nexpect: {steps: {above: 3}}\n", "x.scenario.yaml"
     )
     write(tmp_path / ".hidden", "nonsense")
+    (tmp_path / "folder.scenario.yaml").mkdir()
     assert main(["scenario", "check", str(tmp_path), "--json"]) == 0
     first, second = json.loads(capsys.readouterr().out)["scenarios"]
     assert first | {"file": ""} == {

@@ -109,7 +109,7 @@ def test_what_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("written", "seeds"),
-    [("3", (0, 1, 2)), ('"2:5"', (2, 3, 4)), ('"1,9"', (1, 9)), ("[4, 2]", (4, 2)), ('"5"', (5,))],
+    [("3", (0, 1, 2)), ('"2:5"', (2, 3, 4)), ('"1,9"', (1, 9)), ("[4, 2]", (4, 2)), ("[5]", (5,))],
 )
 def test_seeds_are_a_count_a_range_or_a_list(tmp_path: Path, written: str, seeds: tuple[int, ...]) -> None:
     assert scenario(tmp_path, f"seeds: {written}\n").seeds == seeds
@@ -130,6 +130,7 @@ def test_seeds_are_a_count_a_range_or_a_list(tmp_path: Path, written: str, seeds
         ("seeds: [1, 2, 1]\n", 2, ["repeated seeds: 1"]),
         ("seeds: [true]\n", 2, ["seeds[0] must be a whole number", "not true"]),
         ('seeds: "many"\n', 2, ["'many' is not a list of seeds"]),
+        ('seeds: "64"\n', 2, ['"64" would be the one seed 64', "write seeds: 64 for so many, or seeds: [64]"]),
         ("max_steps: 0\n", 2, ["max_steps must be a whole number, at least 1"]),
         ("max_steps: 0755\n", 2, ["not 0755"]),
         ("max_steps: 12:30:45\n", 2, ["not 12:30:45"]),
@@ -145,6 +146,7 @@ def test_seeds_are_a_count_a_range_or_a_list(tmp_path: Path, written: str, seeds
         ("parameters:\n  x: {}\n", 3, ["parameter x has nothing", "exactly one of uniform"]),
         ("parameters:\n  x: {value: 1, grid: [1]}\n", 3, ["parameter x has grid and value"]),
         ("parameters:\n  x: {value: null, grid: [1]}\n", 3, ["parameter x has grid and value"]),
+        (f"parameters:\n  x: {{choice: [1, {'[' * 20 + ']' * 20}]}}\n", 3, ["is nested more than 16 deep"]),
         ("parameters:\n  x: {uniform: [1]}\n", 3, ["parameters.x.uniform has 1 entries, and must be two numbers"]),
         ("parameters:\n  x: {uniform: [2, 1]}\n", 3, ["parameter x is drawn from 2 to 1"]),
         ("parameters:\n  x: {uniform: [1, 1]}\n", 3, ["parameter x is drawn from 1 to 1"]),
@@ -224,6 +226,9 @@ def test_a_scenario_is_driven_by_one_thing(tmp_path: Path) -> None:
         ("{file: run.csv, rate: 3}", ["unknown key 'rate' in recording"]),
         ("{file: run.csv, field: []}", ["recording.field is empty"]),
         ("[run.csv]", ["recording"]),
+        ("{file: run.csv, field: pull}", ["run.csv has no column 'pull', but 'time', 'push'"]),
+        ("{file: run.csv, by: step, hold: linear}", ["nothing between two rows"]),
+        ("{file: run.csv, topic: /cmd}", ["run.csv is a table, and has no topic '/cmd'"]),
     ],
 )
 def test_a_recording_that_cannot_be_used(tmp_path: Path, recording: str, words: list[str]) -> None:
@@ -236,6 +241,7 @@ def test_a_recording_is_a_path_or_how_to_read_it(tmp_path: Path) -> None:
     assert read(write(tmp_path, "recording: run.csv\n")).document.recording == "run.csv"
     found = read(write(tmp_path, "recording: {file: run.csv, field: push, by: step}\n")).document.recording
     assert found == RecordingFile(file="run.csv", field="push", by="step")
+    (tmp_path / "run.csv").write_text("time,v,w\n0,1,2\n")
     two = read(write(tmp_path, "recording: {file: run.csv, field: [v, w]}\n")).document.recording
     assert two == RecordingFile(file="run.csv", field=("v", "w"))
 
