@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 from microsim_guest.codec import TYPECODES
@@ -22,28 +22,15 @@ from microsim_vm.episode import Column
 
 from ..errors import TrajectoryError
 
+if TYPE_CHECKING:
+    from ..gates.fingerprints import ColumnLike
+
 RECORD = "microsim"
 """The name of the file's metadata record that says what the episode was."""
 
 LIBRARY = "pytest-microsim"
 _NS = 1_000_000_000
 _WITHOUT_TIME_S = 1.0
-
-
-class ColumnLike(Protocol):
-    """What a column has to have; see :class:`microsim_vm.episode.Column`."""
-
-    @property
-    def dtype(self) -> str:
-        """Little-endian array-protocol type."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(rows, ...)."""
-
-    @property
-    def data(self) -> bytes:
-        """The raw bytes, C order."""
 
 
 class _Message(msgspec.Struct, omit_defaults=True):
