@@ -48,9 +48,15 @@ expect:
 RECORDED = """\
 recording: {file: pushes.csv, by: step}
 seeds: 2
+max_steps: 9
 expect:
-  steps: {equals: 12}
+  steps: {equals: 9}
   terminated: false
+"""
+TYPO = """\
+recording: {file: pushes.csv, by: step}
+expect:
+  metrics: {swings: {below: 1}}
 """
 CRASH = """\
 controller: [controllers/crash.sh, "3"]
@@ -79,6 +85,7 @@ def suite(pytester: pytest.Pytester, controllers: Path) -> Path:
         "recorded": RECORDED,
         "crash": CRASH,
         "wrong": WRONG,
+        "typo": TYPO,
     }.items():
         (folder / f"{name}.scenario.yaml").write_text(text)
     (controllers / "crash.sh").write_text("#!/bin/sh\nread line && exit $1\n")
@@ -92,9 +99,9 @@ def suite(pytester: pytest.Pytester, controllers: Path) -> Path:
 def test_scenarios_run_as_tests(suite: Path, run: Run, workers: int) -> None:
     result = run("--microsim-results=results.json", "--junit-xml=junit.xml")
     text = result.stdout.str()
-    # Four seeds stay up, two follow the recording; six missed and are no failures; four failed, two for their world,
-    # and two pass rates.
-    result.assert_outcomes(passed=6, xfailed=6, failed=8)
+    # Four seeds stay up, two follow the recording; six missed and are no failures; five failed, two for their
+    # world and one for a metric that it has not, and two pass rates.
+    result.assert_outcomes(passed=6, xfailed=6, failed=9)
     assert result.ret == 1
     result.stdout.fnmatch_lines_random(
         [
@@ -112,6 +119,9 @@ def test_scenarios_run_as_tests(suite: Path, run: Run, workers: int) -> None:
             "  next step: replay one of them: pytest 'topple.scenario.yaml::topple[[]seed-0000[]]' *microsim-replay *",
         ]
     )
+    (typo,) = [line for line in text.splitlines() if "the world has no metric" in line and line.startswith("FAILED")]
+    assert "::typo - Failed: " in typo
+    assert typo.count(".yaml:") == 2, "its line is said once"
     # A failure is the scenario's own: no line of the plugin, and none of the guest but where the world raised.
     assert "pytest_microsim/" not in text
     assert "entries are hidden" not in text
@@ -120,7 +130,7 @@ def test_scenarios_run_as_tests(suite: Path, run: Run, workers: int) -> None:
     assert list(groups) == [
         "crash.scenario.yaml::crash", "grid.scenario.yaml::grid[pole_m=0.8]", "grid.scenario.yaml::grid[pole_m=1.6]",
         "pole.scenario.yaml::pole", "recorded.scenario.yaml::recorded", "topple.scenario.yaml::topple",
-        "wrong.scenario.yaml::wrong",
+        "typo.scenario.yaml::typo", "wrong.scenario.yaml::wrong",
     ]  # fmt: skip
     pole, topple = groups["pole.scenario.yaml::pole"], groups["topple.scenario.yaml::topple"]
     assert (pole["scenario"], pole["tags"], pole["location"]) == (
@@ -152,7 +162,8 @@ def test_scenarios_run_as_tests(suite: Path, run: Run, workers: int) -> None:
 
 @pytest.mark.timeout(300)
 def test_pytests_own_ways_of_choosing_and_repeating(suite: Path, run: Run) -> None:
-    (suite / "wrong.scenario.yaml").unlink()
+    for name in ("wrong", "typo"):
+        (suite / f"{name}.scenario.yaml").unlink()
     result = run("-m", "smoke", "--microsim-repeat=2", "--microsim-seeds=5:7", "--collect-only", "-q")
     assert re.findall(r"::pole\[(.*)\]", result.stdout.str()) == [
         "seed-0005", "seed-0005-run2", "seed-0006", "seed-0006-run2",
@@ -160,22 +171,18 @@ def test_pytests_own_ways_of_choosing_and_repeating(suite: Path, run: Run) -> No
     assert "4/24 tests collected (20 deselected)" in result.stdout.str()
 
     # One seed of a rate says nothing of it; it is not assessed, and the seed that missed is no failure.
-    result = run("topple.scenario.yaml", "-k", "seed-0002")
+    result = run("topple.scenario.yaml", "-k", "seed-0002", "--microsim-results=one.json")
     result.assert_outcomes(xfailed=1, deselected=3)
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*not assessed: topple.scenario.yaml::topple*"])
 
-    # With --runxfail each fails on its own, and --lf runs just that one again.
-    result = run("topple.scenario.yaml::topple[seed-0002]", "pole.scenario.yaml", "--runxfail")
-    result.assert_outcomes(passed=4, failed=1)
-    found = re.search(r"replay: (pytest .*)", result.stdout.str())
-    assert found is not None
-    result = run("--lf")
-    result.assert_outcomes(xfailed=1)
-    result.stdout.fnmatch_lines(["*topple[[]seed-0002[]]*"])
-    result = run(*shlex.split(found[1])[1:], "--runxfail")
+    # With --runxfail each fails on its own, and --lf chooses just that one again.
+    (rollout,) = json.loads((suite / "one.json").read_text())["groups"][0]["rollouts"]
+    result = run(*shlex.split(rollout["replay"])[1:], "--runxfail")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*bit by bit the episodes of that rollout*"])
+    result = run("--lf", "--collect-only", "-q")
+    assert re.findall(r"::(.*)", result.stdout.str()) == ["topple[seed-0002]"]
 
 
 def test_mistakes_are_reported_at_collection(suite: Path, run: Run, workers: int) -> None:
