@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from microsim_vm.cli.common import command
-from microsim_vm.cli.output import Output
+from microsim_vm.cli.output import Output, counted
 
 if TYPE_CHECKING:
     from microsim_vm.cli.common import Commands
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         output.progress(f"left out: {line}")
     output.result(
         {"folder": str(args.target), "episodes": made.episodes, "steps": made.frames, "left_out": made.left_out},
-        f"{args.target}: {made.episodes} episodes, {made.frames} steps",
+        f"{args.target}: {counted(made.episodes, 'episode')}, {counted(made.frames, 'step')}",
     )
     return 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from microsim_vm.cli.common import command
-from microsim_vm.cli.output import Output
+from microsim_vm.cli.output import Output, counted
 
 if TYPE_CHECKING:
     from microsim_vm.cli.common import Commands
@@ -40,5 +40,5 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if lost:
         output.progress(f"this is not the whole suite: there are no results of part {', '.join(lost)}")
     document = {"file": str(args.output), "groups": len(whole.groups), "rollouts": rollouts, "missing": lost}
-    output.result(document, f"{args.output}: {len(whole.groups)} groups, {rollouts} rollouts")
+    output.result(document, f"{args.output}: {counted(len(whole.groups), 'group')}, {counted(rollouts, 'rollout')}")
     return 0

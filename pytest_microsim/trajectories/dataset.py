@@ -24,6 +24,7 @@ from .mcap import read_episode
 from .writing import LONGEST_S, SHORTEST_STEP_S, SUFFIX
 
 INSTALL = "pip install 'pytest-microsim[datasets]'"
+OTHER_COLUMNS = "they are of different worlds, or one controller gives whole numbers and another one fractions"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from ..errors import TrajectoryError
-from .dataset import Recorded, arrow, vectors
+from .dataset import OTHER_COLUMNS, Recorded, arrow, vectors
 from .summing import Summed
 
 VERSION = "v3.0"
@@ -138,11 +138,14 @@ class Writer:
         if self._first is None:
             self._first, self._features = episode.path, described
         elif described != self._features:
-            names = sorted(name for name in {*described, *self._features}
-                           if described.get(name) != self._features.get(name))  # fmt: skip
+            apart = [
+                f"{name} is {_told(described.get(name))} in place of {_told(self._features.get(name))}"
+                for name in sorted({*described, *self._features})
+                if described.get(name) != self._features.get(name)
+            ]
             raise TrajectoryError(
-                f"{episode.path} has other columns than {self._first}: {', '.join(names)}",
-                cause="they are of different worlds", hint="export the folders of each world apart",
+                f"{episode.path} has other columns than {self._first}: {'; '.join(apart)}",
+                cause=OTHER_COLUMNS, hint="export the folders of each world, or of each test, apart",
             )  # fmt: skip
 
     def _write_rows(self, columns: dict[str, Any]) -> None:
@@ -214,6 +217,10 @@ def _columns(episode: Recorded) -> dict[str, Any]:
 
 def _dtype(values: Any) -> str:
     return "float32" if values.dtype.kind == "f" else "bool" if values.dtype.kind == "b" else "int64"
+
+
+def _told(described: dict[str, Any] | None) -> str:
+    return "missing" if described is None else f"{described['dtype']}{described['shape']}"
 
 
 def _whole(fps: float) -> float:

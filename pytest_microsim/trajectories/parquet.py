@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ..errors import TrajectoryError
-from .dataset import Recorded, arrow, vectors
+from .dataset import OTHER_COLUMNS, Recorded, arrow, vectors
 
 _WORDS = ("test", "nodeid", "outcome", "world", "world_digest", "controller", "seed", "rollout_seed", "limit",
           "fingerprint", "error", "options")  # fmt: skip
@@ -37,7 +37,7 @@ def write(episodes: Iterator[Recorded], folder: Path) -> tuple[int, int]:
             elif table.schema != writer.schema:
                 raise TrajectoryError(
                     f"{episode.path} has other columns than the episodes before it",
-                    cause="it is of another world", hint="export the folders of each world apart",
+                    cause=OTHER_COLUMNS, hint="export the folders of each world, or of each test, apart",
                     details=f"{table.schema}\n\nbefore:\n{writer.schema}",
                 )  # fmt: skip
             writer.write_table(table)

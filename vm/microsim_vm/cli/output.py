@@ -56,6 +56,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things in words: ``1 group``, ``2 groups``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """Return a text in which what would break a line or move the cursor is shown as an escape."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
