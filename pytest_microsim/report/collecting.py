@@ -132,7 +132,7 @@ class Collecting:
         path = self._config.stash[RUN].settings.results
         if self._problem:
             return self._problem, True
-        return None if path is None else (f"results: {_near(path)}", False)
+        return None if path is None else (f"results: {near(path)}", False)
 
     def _keep_worlds(self, payload: Mapping[str, Any]) -> None:
         worker = payload["worker"]
@@ -201,7 +201,8 @@ def _place(group: GroupResult) -> tuple[str, int, str]:
     return path, int(line), group.key
 
 
-def _near(path: Path) -> str:
+def near(path: Path) -> str:
+    """Return a path as it is from the working directory, where it lies below that."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -6,7 +6,7 @@ import pytest
 
 from ..errors import ReportError
 from ..state import RUN
-from .collecting import results_of
+from .collecting import near, results_of
 
 
 class Pages:
@@ -26,9 +26,9 @@ class Pages:
 
         try:
             write(path, run)
-            self._said = f"report: {path}", False
+            self._said = f"report: {near(path)}", False
         except ReportError as error:
-            self._said = str(error), True
+            self._said = f"microsim: {error}", True
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(trylast=True)
@@ -37,4 +37,4 @@ class Pages:
         if self._said is not None:
             text, bad = self._said
             terminalreporter.ensure_newline()
-            terminalreporter.write_line(f"microsim: {text}", red=bad)
+            terminalreporter.write_line(text, red=bad, bold=bad)

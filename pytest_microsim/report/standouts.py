@@ -10,6 +10,7 @@ from .table import names_of, of_seeds
 
 MOST_OF_A_GROUP = 3
 MOST = 10
+_LONGEST = 120
 _LOST = ("failed", "error", "missed")
 
 _Found = tuple[GroupResult, RolloutResult]
@@ -86,7 +87,10 @@ def _why(rollout: RolloutResult) -> str:
         parts.append(f"total reward {reward:.4g}")
     text = ", ".join(parts)
     reason = next((line.strip() for line in rollout.failure.splitlines() if line.strip()), "")
-    return f"{text}; {reason[:120]}" if reason else text
+    reason = reason.removeprefix("Failed: ")  # what pytest calls pytest.fail
+    if len(reason) > _LONGEST:
+        reason = f"{reason[: _LONGEST - 3]}..."
+    return f"{text}; {reason}" if reason else text
 
 
 def _how_long(rollout: RolloutResult) -> str:

@@ -16,7 +16,7 @@ MIN_NAME = 7
 _HEAD = ("seeds", "passed", "pass rate (95 %)", "N_eff")
 _BASELINE = "baseline"
 _TIMES = ("fork ms", "ep. ms")
-_ORDER = ("worse", "shifted", "better", "indistinguishable")
+_ORDER = ("worse", "shifted", "better")
 
 
 def shortened(text: str, width: int) -> str:
@@ -76,12 +76,12 @@ def of_seeds(group: GroupResult) -> bool:
 
 
 def against(baseline: BaselineResult | None) -> str:
-    """Return what a group comes to against its baseline, in one or two words: the worst trend of its metrics."""
+    """Return what a group comes to against its baseline, in one or two words: the worst trend, else the standing."""
     if baseline is None:
         return "-"
     found = {trend.trend for trend in baseline.trends}
-    worst = next((name for name in _ORDER[:3] if name in found), None)
-    return worst or ("no change" if baseline.standing == "different" and found else baseline.standing)
+    worst = next((name for name in _ORDER if name in found), None)
+    return worst or baseline.standing
 
 
 def percent(rate: Rate | None) -> str:

@@ -39,7 +39,7 @@ def test_a_run_leaves_a_report(
     pytester.makepyfile(SUITE)
     result = run("--microsim-world", "cartpole", "--microsim-report", "out/report.html")
     result.assert_outcomes(passed=4, failed=1)
-    result.stdout.fnmatch_lines(["microsim: report: *out/report.html"])
+    result.stdout.fnmatch_lines(["report: out/report.html"])
     html = (pytester.path / "out" / "report.html").read_text(encoding="utf-8")
     found = packet(html, "data-overview")
     assert found["exit"] == 1

@@ -65,7 +65,7 @@ def test_nearly_all_is_not_all_and_nearly_nothing_not_nothing(passed: int, total
         ("identical", (), "identical"),
         ("different", ("indistinguishable", "better"), "better"),
         ("different", ("better", "shifted", "worse"), "worse"),
-        ("different", ("indistinguishable",), "no change"),
+        ("different", ("indistinguishable",), "different"),
         ("not comparable", ("indistinguishable",), "not comparable"),
         ("missing", (), "missing"),
     ],
