@@ -22,6 +22,8 @@ from .model import (
     Trend,
 )
 
+_CALLED = ("before", "now")
+
 
 class RunName(msgspec.Struct):
     """Which run it is.
@@ -133,7 +135,7 @@ def compare(before: RunResult, now: RunResult, names: tuple[str, str]) -> Compar
             key=group.key,
             name=group.name,
             trend=worst(compared.trends),
-            environment=list(compare_environments(earlier.environment, group.environment).differences),
+            environment=list(compare_environments(earlier.environment, group.environment, called=_CALLED).differences),
             before=earlier.pass_rate,
             now=group.pass_rate,
             paired=len(seeds),
@@ -148,7 +150,7 @@ def compare(before: RunResult, now: RunResult, names: tuple[str, str]) -> Compar
     return Comparison(
         before=RunName(names[0], before.started, before.command, before.version),
         now=RunName(names[1], now.started, now.command, now.version),
-        environment=list(compare_environments(_machine(before), _machine(now)).differences),
+        environment=list(compare_environments(_machine(before), _machine(now), called=_CALLED).differences),
         groups=groups,
         only_before=[group.name for group in before.groups if group.key not in {each.key for each in now.groups}],
         only_now=[group.name for group in now.groups if group.key not in old],
@@ -208,13 +210,13 @@ def _directions(*groups: GroupResult) -> dict[str, Better]:
 
 
 def _machine(run: RunResult) -> dict[str, object]:
+    """Return what the machine is; the worlds' digests are in the environments of their groups."""
     host = run.host
     return {
         "host": {"cpu": host.cpu, "cores": host.cores, "memory_mib": host.memory_mib, "kernel": host.kernel,
                  "system": host.system},
         "pytest-microsim": run.version,
-        "worlds": {world.name: {"digest": world.digest, "engine": world.engine, "isolation": world.isolation}
-                   for world in run.worlds},
+        "worlds": {world.name: {"engine": world.engine, "isolation": world.isolation} for world in run.worlds},
     }  # fmt: skip
 
 

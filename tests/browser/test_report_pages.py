@@ -183,7 +183,7 @@ def test_two_runs_are_compared_environment_first(opened: Open, tmp_path: Path) -
     write(tmp_path / "report.html", against(before, now, comparison), comparison=document)
     page = opened(tmp_path / "report.html", "comparison").page
     text = page.locator("main").inner_text()
-    assert text.index("host.kernel is '6.1.0-28-amd64' in one and '6.12.0' in the other") < text.index("Paired seeds")
+    assert text.index("host.kernel is '6.1.0-28-amd64' before and '6.12.0' now") < text.index("Paired seeds")
     assert page.get_by_role("row", name=re.compile("test_narrow_aisle.*shifted")).is_visible()
     assert "time_s" in text[text.index("Metrics that changed") :]
     page.get_by_role("link", name="test_narrow_aisle").first.click()

@@ -94,8 +94,8 @@ def test_environments_come_before_numbers(
     now.groups[0].environment = {**now.groups[0].environment, "digest": "other"}
     assert main(["report", *files(tmp_path, before, now)]) == 0
     text = capsys.readouterr().out
-    assert text.index("host.kernel is '6.1.0-28-amd64' in one and '6.12.0' in the other") < text.index("TREND")
-    assert text.index("digest is '9f2c41d07be3' in one and 'other' in the other") < text.index("TREND")
+    assert text.index("host.kernel is '6.1.0-28-amd64' before and '6.12.0' now") < text.index("TREND")
+    assert text.index("digest is '9f2c41d07be3' before and 'other' now") < text.index("TREND")
     assert "worse" in text
     assert "0,1,2,3,4,5,6,7 +4" in text
 

@@ -6,6 +6,12 @@ function seedChips(group, seeds) {
   return [seeds.slice(0, 12).map((seed) => [places.has(seed) ? rolloutLink(group, places.get(seed)) : seed, " "]), seeds.length > 12 && h("span", { class: "quiet" }, `+${seeds.length - 12}`)];
 }
 
+/** Where as many seeds broke, the groups whose metrics got worse come first. */
+function worstFirst(groups) {
+  const order = ["worse", "shifted", "better", "indistinguishable"];
+  return groups.slice().sort((one, other) => order.indexOf(one.trend) - order.indexOf(other.trend));
+}
+
 function passedOf(rate) {
   return rate ? `${count(rate.passed)} of ${count(rate.total)}` : NONE;
 }
@@ -21,7 +27,7 @@ function comparisonPage() {
       facts([["Before", `${before.name}, ${moment(before.started)}`], ["Now", `${now.name}, ${moment(now.started)}`]]),
       environmentLines(apart_, "The environments differ"),
       apart_.length ? null : h("p", null, "Both ran in the same environment."),
-      section("Groups", table({ caption: "Groups of both runs", rows: groups, sort: "-Broke", hideCaption: true, columns: [
+      section("Groups", table({ caption: "Groups of both runs", rows: worstFirst(groups), sort: "-Broke", hideCaption: true, columns: [
         { label: "Group", class: "name", value: (row) => row.name, cell: (row) => (own(row) ? groupLink(own(row)) : row.name) },
         { label: "Trend", value: (row) => row.trend, cell: (row) => badge(TREND_STATES[row.trend] || "skipped", row.trend) },
         { label: "Paired seeds", numeric: true, value: (row) => row.paired, cell: (row) => count(row.paired) },

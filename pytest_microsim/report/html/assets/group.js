@@ -14,7 +14,7 @@ function groupFacts(group) {
     ["Seeds", group.seeds === group.expected ? count(group.seeds) : `${count(group.seeds)} of ${count(group.expected)}`],
     ["N_eff", group.nEff === null ? null : number(group.nEff)],
     ["World", group.world],
-    ["Where", group.scenario ? `${group.scenario}, ${group.location}` : group.location],
+    ["Where", group.location],
     ["Tags", group.tags.length ? group.tags.map((tag) => [h("span", { class: "tag" }, tag), " "]) : null],
     ["Fork, episode", `${milliseconds(group.forkP50)}, ${milliseconds(group.episodeP50)} (medians)`],
   ]);
@@ -74,7 +74,8 @@ function rolloutTable(group, caption, limit) {
       { label: "Outcome", value: (index) => String(rank[group.outcomes[index]]), cell: (index) => badge(group.outcomes[index]) },
       numeric("Took", rollouts.duration, seconds), numeric("Steps", rollouts.steps, count), numeric("Reward", rollouts.reward),
       ...names.map((name) => numeric(name, rollouts.metrics[name])),
-      { label: "Worker", value: (index) => report.workers[rollouts.worker[index]] || "" },
+      ...(rollouts.worker.some((worker) => report.workers[worker])
+        ? [{ label: "Worker", value: (index) => report.workers[rollouts.worker[index]] || "" }] : []),
     ],
   });
 }
