@@ -16,10 +16,14 @@ from microsim_vm.errors import OptionsError
 from microsim_vm.templates.spec import ControllerLimits
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-VALUES = st.recursive(SCALARS, lambda part: st.lists(part) | st.dictionaries(st.text(), part), max_leaves=20)
+VALUES = st.recursive(
+    SCALARS,
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text(max_size=4), part, max_size=3),
+    max_leaves=6,
+)
 
 
-@given(st.dictionaries(st.text(), VALUES))
+@given(st.dictionaries(st.text(max_size=4), VALUES, max_size=4))
 def test_what_json_holds_passes_unchanged_and_in_one_order(options: dict[str, Any]) -> None:
     plain = reset_options.checked(options)
     assert plain == options

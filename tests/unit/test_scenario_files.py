@@ -292,7 +292,7 @@ TREES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(document=st.dictionaries(KEYS, TREES, max_size=6))
 def test_any_document_is_read_or_refused_with_lines(tmp_path: Path, document: dict[str, Any]) -> None:
     import yaml
@@ -304,7 +304,7 @@ def test_any_document_is_read_or_refused_with_lines(tmp_path: Path, document: di
         assert error.what.startswith(f"{path}:") or f"{path}:" in str(error)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.binary(max_size=60), at=st.integers(0, len(FULL)))
 def test_any_damage_to_a_file_is_read_or_refused(tmp_path: Path, data: bytes, at: int) -> None:
     path = write(tmp_path, "")
