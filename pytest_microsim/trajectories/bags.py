@@ -177,7 +177,8 @@ def _decoder(path: Path, topic: Topic) -> Callable[[bytes], Any]:
                              hint=INSTALL) from None  # fmt: skip
     if topic.dialect == "ros2msg" and topic.definition:
         store = get_typestore(Stores.EMPTY)
-        store.register(get_types_from_msg(topic.definition, topic.type))
+        with _at(f"the definition of {topic.type} in {path}"):
+            store.register(get_types_from_msg(topic.definition, topic.type))
     else:  # without a definition that is read, what the last release of ROS 2 has under that name
         store = get_typestore(Stores.LATEST)
     if topic.type not in store.fielddefs:

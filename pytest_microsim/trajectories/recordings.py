@@ -101,7 +101,9 @@ class Recording:
         """
         file = Path(path)
         if not file.exists():
-            raise RecordingError(f"there is no recording {str(file)!r}")
+            raise RecordingError(f"there is no recording {str(file)!r}",
+                                 hint="a relative path is in the working directory; beside a test it is "
+                                 "Path(__file__).parent / ...")  # fmt: skip
         _one_of("by", by or "time", ("time", "step"))
         _one_of("time_unit", time_unit, tuple(PER_SECOND))
         fields = [field] if isinstance(field, str) else None if field is None else list(field)

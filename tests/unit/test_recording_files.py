@@ -149,6 +149,18 @@ def test_messages_of_ros_in_mcap(tmp_path: Path) -> None:
     assert rows_of(read) == [[0.1 * n, float(-n)] for n in range(3)]
 
 
+def test_a_definition_that_is_none_is_said_so(tmp_path: Path) -> None:
+    file = tmp_path / "a.mcap"
+    with file.open("wb") as stream:
+        writer = Writer(stream)
+        writer.start()
+        channel = writer.register_channel("/a", "cdr", writer.register_schema("a/msg/B", "ros2msg", b"int32 x y\n==="))
+        writer.add_message(channel, log_time=0, data=b"", publish_time=0)
+        writer.finish()
+    with pytest.raises(RecordingError, match=r"the definition of a/msg/B in \S+ cannot be read"):
+        Recording.open(file)
+
+
 def test_messages_are_placed_by_their_own_stamps_where_that_is_asked_for(tmp_path: Path) -> None:
     time, header = STORE.types["builtin_interfaces/msg/Time"], STORE.types["std_msgs/msg/Header"]
     sent = [
