@@ -5,26 +5,26 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from microsim_vm import controllers, reset_options
 from microsim_vm.errors import MicrosimError, OptionsError, SeedError
 from microsim_vm.templates.checks import Complaint
 from microsim_vm.templates.spec import ControllerLimits
-from microsim_vm.templates.yaml import Mapping, Node
+from microsim_vm.templates.yaml import Node
 from msgspec import UNSET
 
-from ..seeds import check_seeds, parse_seeds
 from .draws import points
 from .kinds import check_name
 from .passrate import seeds_needed
 from .recorded import opened
-from .spec import SUFFIX, Bound, Normal, Parameter, PassRate
+from .spec import Bound, Normal, Parameter, PassRate
+from .values import Values, limits_of, name_of, seeds_of
 
 MOST_POINTS = 1000
 """Most groups of seeds that one file's grids make."""
+
+MOST_TESTS = 100_000
+"""Most seeds of all groups that one file makes; pytest would be at it for minutes."""
 
 LEAST_MASS = 1e-3
 """Least share of a normal distribution that its ends may leave: what is outside is drawn again."""
@@ -35,67 +35,8 @@ RESERVED = frozenset({"filterwarnings", "microsim", "parametrize", "seeds", "ski
 """Marks that change how a test is run, and so are no tags; pytest's and ours."""
 
 
-@dataclass(frozen=True)
-class Values:
-    """What a file says, as far as each key can be read on its own.
-
-    Attributes:
-        path: The file, absolute.
-        node: Its top level.
-        written: The values of the schema, by key.
-    """
-
-    path: Path
-    node: Mapping
-    written: dict[str, Any]
-
-    def at(self, *keys: str) -> Node:
-        """Return where something is written: the key for a value, the file's beginning where it is not there."""
-        node: Mapping = self.node
-        found: Node = node
-        for key in keys:
-            if key not in node.keys:
-                break
-            found = node.keys[key]
-            following = node.values[key]
-            if not isinstance(following, Mapping):
-                break
-            node = following
-        return found
-
-
 Problem = tuple[Node, Complaint]
 Check = Callable[[Values], Iterator[Problem]]
-
-
-def name_of(values: Values) -> str:
-    """Return the test's name."""
-    written: str | None = values.written.get("name")
-    if written is not None:
-        return written
-    name = values.path.name
-    return name.removesuffix(SUFFIX) if name.endswith(SUFFIX) else name.partition(".")[0]
-
-
-def seeds_of(values: Values) -> tuple[int, ...]:
-    """Return the seeds; none where the file has none.
-
-    Raises:
-        SeedError: They are none.
-    """
-    seeds = values.written.get("seeds")
-    if seeds is None:
-        return ()
-    if isinstance(seeds, int):
-        return tuple(range(seeds))
-    return tuple(parse_seeds(seeds) if isinstance(seeds, str) else check_seeds(seeds))
-
-
-def limits_of(values: Values) -> dict[str, Any]:
-    """Return the limits that are written, by name; the rest is the template's."""
-    node = values.node.values.get("limits")
-    limits = values.written.get("limits")
-    return {key: getattr(limits, key) for key in node.keys} if limits is not None and isinstance(node, Mapping) else {}
 
 
 def _name(values: Values) -> Iterator[Problem]:
@@ -195,6 +136,18 @@ def _parameters(values: Values) -> Iterator[Problem]:
             )
             return
         taken.add(point.id)
+    try:
+        seeds = len(seeds_of(values)) or 1
+    except SeedError:  # which is reported as such
+        return
+    if len(named) * seeds > MOST_TESTS:
+        yield (
+            values.at("parameters"),
+            Complaint(
+                f"{len(named)} groups of {seeds} seeds are more than {MOST_TESTS} tests",
+                "draw some of the parameters instead, or take fewer seeds",
+            ),
+        )
 
 
 def _parameter(name: str, parameter: Parameter) -> Iterator[Complaint]:

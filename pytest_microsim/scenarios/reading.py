@@ -13,8 +13,9 @@ from microsim_vm.templates.decode import fields
 from microsim_vm.templates.yaml import Mapping, Node
 
 from ..errors import ScenarioError
-from .checks import CHECKS, Values, limits_of, name_of, seeds_of
+from .checks import CHECKS
 from .spec import Document, Scenario
+from .values import Values, limits_of, name_of, seeds_of
 
 
 def read(path: Path) -> Scenario:

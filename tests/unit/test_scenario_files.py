@@ -277,6 +277,8 @@ def test_too_many_points_of_grids(tmp_path: Path) -> None:
     refused(
         tmp_path, f"{HEAD}parameters:\n  x: {{grid: {values}}}\n  y: {{grid: {values}}}\n", 2, "more than 1000 groups"
     )
+    text = f"{HEAD}seeds: 3000\nparameters:\n  x: {{grid: {values}}}\n"
+    refused(tmp_path, text, 3, "40 groups of 3000 seeds are more than 100000 tests")
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
