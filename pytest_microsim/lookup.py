@@ -46,10 +46,10 @@ class Lookup:
         from .trajectories.recordings import Recording
 
         if isinstance(given, Recording):
-            return given.controller(), max_steps or given.most_steps, given.source
+            return given.controller(), max_steps or given.most_steps, self._near(given.source)
         first, words = controllers.split(given)
         found = controllers.read(self._controller(first), controllers.kind_of(given), words)
-        return found, max_steps or MOST_STEPS, shlex.join(map(str, [first, *words]))
+        return found, max_steps or MOST_STEPS, shlex.join(map(str, [self._near(first), *words]))
 
     def recording(self, path: str | os.PathLike[str]) -> Path:
         """Return where a recording is: a file, or a folder.
@@ -72,6 +72,12 @@ class Lookup:
             hint=HINT,
             details="\n".join(f"not a file: {candidate}" for candidate in tried),
         )
+
+    def _near(self, path: str | os.PathLike[str]) -> str:
+        """Return a path from the first folder that it lies in: results and reports are read on other machines too."""
+        found = Path(path)
+        folder = next((each for each in self.folders if found.is_absolute() and found.is_relative_to(each)), None)
+        return os.fspath(path if folder is None else found.relative_to(folder))
 
     def _candidates(self, path: str | os.PathLike[str]) -> list[Path]:
         return list(dict.fromkeys(folder / path for folder in self.folders))  # an absolute path stays itself
