@@ -205,11 +205,11 @@ def test_mistakes_are_reported_at_collection(suite: Path, run: Run, workers: int
         assert words in text, text
 
 
-def test_which_files_are_scenarios_can_be_chosen(suite: Path, pytester: pytest.Pytester, run: Run) -> None:
+def test_which_files_are_scenarios_can_be_chosen(suite: Path, pytester: pytest.Pytester) -> None:
     (suite / "pole.test.yaml").write_text(POLE)
     pytester.makeini("[pytest]\nmicrosim_world = cartpole\nmicrosim_scenarios = *.test.yaml\n")
-    result = run("--collect-only", "-q")
+    result = pytester.runpytest_inprocess("--collect-only", "-q")
     assert result.stdout.str().count("::") == 4
     result.stdout.fnmatch_lines(["pole.test.yaml::pole[[]seed-0000[]]"])
     pytester.makeini("[pytest]\nmicrosim_world = cartpole\nmicrosim_scenarios =\n")
-    assert run("--collect-only").ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert pytester.runpytest_inprocess("--collect-only").ret == pytest.ExitCode.NO_TESTS_COLLECTED
