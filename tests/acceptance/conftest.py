@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import platformdirs
 import pytest
+from microsim_vm import scaffold
 from microsim_vm.cache import Cache
 from microsim_vm.options import Options
 from microsim_vm.templates import load_template
 from microsim_vm.templates.bake import bake
-from microsim_vm.world import warm
+from microsim_vm.world import WarmWorld, warm
 
 REPOSITORY = Path(__file__).parents[2]
 # pytester gives each test an empty home: without this, each would bake its world anew.
@@ -73,10 +74,30 @@ def cache_with_cartpole(cache_with_layers: Callable[[Path], None]) -> Callable[[
 
     def make(root: Path) -> None:
         cache_with_layers(root)
-        for folder in {world.snapshot.directory for world in worlds}:
-            shutil.copytree(folder, root / "snapshots" / folder.name, copy_function=_link_or_copy)
+        _link_snapshots(root, worlds)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def cache_with_new_project(
+    cache_with_cartpole: Callable[[Path], None], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Path], None]:
+    """Return what makes such a cache in which the world that ``microsim init`` writes is warm as well."""
+    folder = tmp_path_factory.mktemp("new") / "project"
+    scaffold.write(folder, "cart")
+    world = warm(load_template(folder / "templates" / "cart"), Options(), print)
+
+    def make(root: Path) -> None:
+        cache_with_cartpole(root)
+        _link_snapshots(root, [world])
+
+    return make
+
+
+def _link_snapshots(root: Path, worlds: Iterable[WarmWorld]) -> None:
+    for folder in {world.snapshot.directory for world in worlds}:
+        shutil.copytree(folder, root / "snapshots" / folder.name, copy_function=_link_or_copy)
 
 
 def _link_or_copy(source: str, target: str) -> None:

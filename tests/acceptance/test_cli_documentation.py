@@ -17,8 +17,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 # What needs a terminal, and what fails where something about the machine is not as it should be.
 LEFT_OUT = ("microsim shell", "microsim doctor")
 
+# Two guests with a volume boot, which takes minutes where others want the processors too.
+DONE_S = 600
+
 # One worker runs all of them, once: the examples are run for all of these tests.
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("documentation")]
+pytestmark = [pytest.mark.timeout(DONE_S + 100), pytest.mark.xdist_group("documentation")]
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +31,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def environment(folder: Path, cache_with_cartpole: Callable[[Path], None]) -> Iterator[dict[str, str]]:
+def environment(folder: Path, cache_with_new_project: Callable[[Path], None]) -> Iterator[dict[str, str]]:
     """What they run in: a cache of its own, and the command as it is here."""
     cache, programs = folder / "cache", folder / "bin"
-    cache_with_cartpole(cache)
+    cache_with_new_project(cache)
     programs.mkdir()
     for name, module in (("microsim", "microsim_vm"), ("pytest", "pytest")):
         (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')
@@ -54,7 +57,7 @@ def done(environment: dict[str, str], folder: Path) -> subprocess.CompletedProce
     script = "set -euxo pipefail\n" + "\n".join(lines)
     return subprocess.run(
         ["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, timeout=300, check=False,
+        text=True, timeout=DONE_S, check=False,
     )  # fmt: skip
 
 
