@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -90,9 +90,12 @@ def place_of(test_file: Path, key: str) -> Path:
         test_file: The file of the test.
         key: The group's: the test file, ``::``, and what the group is called in it.
     """
-    name = key.partition("::")[2].replace("::", ".")
-    plain = name.replace("[", "+").replace("]", "")
+    name = key.partition("::")[2]
+    test, bracket, parameters = name.partition("[")
+    parameters = parameters.removesuffix("]")
+    plain = f"{test.replace('::', '.')}{'+' if bracket else ''}{parameters}"
     safe = _UNSAFE.sub("_", plain)
+    # What is called so without more is nothing else's name: of parameters, dots and plus signs stand for themselves.
     if safe != plain or "+" in name or len(safe) > _LONGEST_NAME:
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
         safe = f"{safe[:_LONGEST_NAME]}-{digest}"
@@ -191,7 +194,7 @@ def replace(path: Path, data: bytes) -> None:
 
 
 class _Seed(msgspec.Struct, forbid_unknown_fields=True):
-    recorded: datetime
+    recorded: Annotated[datetime, msgspec.Meta(tz=True)]
     environment: str
     outcome: str
     fingerprint: str
@@ -204,7 +207,7 @@ class _Seed(msgspec.Struct, forbid_unknown_fields=True):
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     format: int
     test: str
-    environments: dict[str, dict[str, Any]] = {}
+    environments: dict[str, dict[str, str | int | float | bool]] = {}
     seeds: dict[str, _Seed] = {}
 
 
@@ -216,11 +219,11 @@ def _decoded(document: dict[str, Any]) -> Baseline:
     for seed, each in file.seeds.items():
         if each.environment not in file.environments:
             raise ValueError(f"seed {seed} is from the environment {each.environment!r}, which it does not have")
-        if any("/" in name or name.startswith(".") for name in each.trajectories):
+        if any(_UNSAFE.search(name) or name.startswith(".") for name in each.trajectories):
             raise ValueError(f"seed {seed} has the file {each.trajectories!r}")
         metrics = {name: None if number != number else number for name, number in each.metrics.items()}
         seeds[int(seed)] = Entry(
             each.outcome, each.fingerprint, metrics, each.environment, each.recorded, each.host,
             tuple(each.trajectories), each.parameters,
         )  # fmt: skip
-    return Baseline(file.test, file.environments, seeds)
+    return Baseline(file.test, cast("dict[str, dict[str, Any]]", file.environments), seeds)

@@ -25,6 +25,9 @@ HERE = flat({"cpu": {"model": "a"}, "digest": "d", "wall_clock": None})
 ELSEWHERE = flat({"cpu": {"model": "b"}, "digest": "d", "wall_clock": None})
 
 
+SEED = "format = 1\ntest = 't'\n[environments.e]\n[seeds.1]\nenvironment = 'e'\noutcome = ''\nfingerprint = ''\n"
+
+
 def entry(
     number: float = 1.0, when: datetime = MORNING, environment: dict[str, object] = HERE, host: str = "h"
 ) -> Entry:
@@ -89,6 +92,11 @@ def test_toml_is_read_by_pythons_own_reader(facts: dict[str, toml.Value]) -> Non
             "fingerprint = ''",
             "seed 1 is from the environment 'e', which it does not have",
         ),
+        ("format = 1\ntest = 't'\n[environments.e]\ncpu.model = 'a'", "Expected `str | int | float | bool`"),
+        (f"{SEED}recorded = 2026-11-30T08:00:00", "timezone"),
+        (f"{SEED}recorded = 2026-11-30T08:00:00Z\ntrajectories = ['a\\b']", "seed 1 has the file"),
+        (f'{SEED}recorded = 2026-11-30T08:00:00Z\ntrajectories = ["1\\u0000.mcap"]', "seed 1 has the file"),
+        (f"{SEED}recorded = 2026-11-30T08:00:00Z\ntrajectories = ['../1.mcap']", "seed 1 has the file"),
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_an_error_and_is_not_overwritten(
@@ -115,6 +123,14 @@ def test_places(tmp_path: Path) -> None:
         "test_x[a/b]",
         "test_x[a+b]",
         "test_x[a][b]",
+        "test_x[a[b]",
+        "test_x[ab]",
+        "test_x[a]b]",
+        "test_x[a.b]",
+        "test_x[a::b]",
+        "test_x[]",
+        "TestX::test_x[a]",
+        "test_x[..]",
         "test_x[ü]",
         f"test_x[{'l' * 300}]",
     ]
