@@ -33,6 +33,7 @@ class GroupProgress:
         self._clock = clock
         self._lost: set[str] = set()
         self._done: dict[str, bool] = {}
+        self._passed = 0
         self._ended = self._began
         self._prints: dict[str, str] = {}
         self._copies: Counter[str] = Counter()
@@ -51,7 +52,7 @@ class GroupProgress:
     def begin(self, nodeid: str) -> None:
         """Forget what was known of a rollout: it begins, perhaps again."""
         self._lost.discard(nodeid)
-        self._done.pop(nodeid, None)
+        self._passed -= self._done.pop(nodeid, False)
         self.updated = self._clock()
 
     def hear(self, nodeid: str, *, lost: bool, payload: Mapping[str, Any] | None) -> None:
@@ -71,7 +72,9 @@ class GroupProgress:
 
     def end(self, nodeid: str) -> None:
         """Count a rollout that has ended."""
-        self._done[nodeid] = nodeid not in self._lost
+        passed = nodeid not in self._lost
+        self._passed += passed - self._done.get(nodeid, False)
+        self._done[nodeid] = passed
         self.updated = self._ended = self._clock()
 
     def line(self, width: int) -> str:
@@ -85,8 +88,7 @@ class GroupProgress:
     def _line(self, last: str, width: int) -> str:
         parts = [f"{self.done} of {self.expected}"]
         if self._done:
-            passed = sum(self._done.values())
-            parts.append(f"{passed} passed ({_share(passed, self.done)})")
+            parts.append(f"{self._passed} passed ({_share(self._passed, self.done)})")
         if self._over_seeds and self._squares:
             parts.append(f"N_eff {len(self._prints) ** 2 / self._squares:.1f}")
         parts += [last] if last else []

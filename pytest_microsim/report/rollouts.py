@@ -67,7 +67,9 @@ def facts_of(item: pytest.Item, state: ItemState, report: pytest.TestReport) -> 
         facts |= {
             "metrics": finite(scalars_of(state.rollout, microsim_mark(item).unchecked)),
             "fingerprint": state.rollout.fingerprint() or "",
-            "episodes": list(_episodes(state, state.rollout, detailed=detailed, lost=lost)),
+            "episodes": list(
+                _episodes(state, state.rollout, item.session.testscollected, detailed=detailed, lost=lost)
+            ),
             "island": next(network_lines(state.rollout, {})).removeprefix("network: "),
             "console": _console(state.rollout) if detailed and lost else "",
         }
@@ -101,8 +103,10 @@ def failure_of(report: pytest.TestReport) -> str:
     return _text(text.encode("utf-8", "replace"))
 
 
-def _episodes(state: ItemState, rollout: Rollout, *, detailed: bool, lost: bool) -> Iterator[dict[str, Any]]:
-    curves, points = budget(state.param.group_size if state.param else 1)
+def _episodes(
+    state: ItemState, rollout: Rollout, tests: int, *, detailed: bool, lost: bool
+) -> Iterator[dict[str, Any]]:
+    curves, points = budget(state.param.group_size if state.param else 1, tests)
     for episode in islice(rollout.episodes, MOST_EPISODES):
         facts = _episode(episode)
         if detailed:

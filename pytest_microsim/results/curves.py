@@ -17,9 +17,14 @@ WIDEST = 256
 _DIGITS = 7
 
 
-def budget(rollouts: int) -> tuple[int, int]:
-    """Return how many curves an episode may have, and how many points each: fewer in a large group."""
-    if rollouts <= 128:
+def budget(rollouts: int, tests: int = 1) -> tuple[int, int]:
+    """Return how many curves an episode may have, and how many points each: one process has all of a run's in memory.
+
+    Args:
+        rollouts: Of its group.
+        tests: Of the run.
+    """
+    if rollouts <= 128 and tests <= 1024:
         return 24, 64
     return (12, 32) if rollouts <= 512 else (6, 16)
 

@@ -79,3 +79,4 @@ def test_every_kind_of_number_becomes_one(dtype: str, code: str, expected: list[
 def test_the_larger_the_group_the_less_of_each() -> None:
     sizes = [size * curves * points for size in (128, 512, 5000) for curves, points in [budget(size)]]
     assert sizes == [196_608, 196_608, 480_000]
+    assert budget(1, 1024) == budget(128) != budget(128, 1025) == budget(1, 5000) == budget(512)
