@@ -42,7 +42,7 @@ def environment(folder: Path, cache_with_new_project: Callable[[Path], None]) ->
     variables = {**os.environ, "MICROSIM_CACHE_DIR": str(cache), "PATH": f"{programs}:{os.environ['PATH']}"}
     yield variables
     subprocess.run(
-        ["bash", "-c", "microsim ls -q | xargs -r microsim rm"], env=variables, capture_output=True, timeout=60,
+        ["bash", "-c", "microsim ls -q | xargs -r microsim rm"], env=variables, capture_output=True, timeout=200,
         check=True,
     )  # fmt: skip
 
