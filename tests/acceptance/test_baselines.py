@@ -30,11 +30,6 @@ def test_balances(rollout):
 """
 
 
-@pytest.fixture(params=[0, 4], ids=["n0", "n4"])
-def workers(request: pytest.FixtureRequest) -> int:
-    return request.param
-
-
 def kept(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Return all files of the baselines below a folder, with their contents and times."""
     files = [file for file in folder.glob("**/baselines/**/*") if file.is_file()]
@@ -50,8 +45,7 @@ def results(folder: Path) -> Any:
     return json.loads((folder / "results.json").read_text())
 
 
-@pytest.mark.usefixtures("workers")
-def test_a_baseline_is_recorded_once_and_tells_a_controller_that_got_worse(
+def test_a_baseline_is_recorded_once_with_workers_and_without_and_tells_a_controller_that_got_worse(
     pytester: pytest.Pytester, run: Run, controllers: Path
 ) -> None:
     pytester.makepyfile(test_it=SUITE)
@@ -61,11 +55,11 @@ def test_a_baseline_is_recorded_once_and_tells_a_controller_that_got_worse(
     before = kept(pytester.path)
     assert len(before) == 1 + SEEDS
 
-    assert run(WORLD, "--microsim-baseline=update").ret == 0
+    assert run(WORLD, "--microsim-baseline=update", "-n", "4").ret == 0
     assert changed(before, kept(pytester.path)) == []
 
     arguments = (WORLD, "--microsim-baseline=check", "--microsim-results=results.json")
-    same = run(*arguments)
+    same = run(*arguments, "-n", "4")
     assert same.ret == 0
     (group,) = results(pytester.path)["groups"]
     assert (group["baseline"]["standing"], group["baseline"]["identical"]) == ("identical", SEEDS)
