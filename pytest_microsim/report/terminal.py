@@ -12,6 +12,7 @@ import pytest
 from ..gates.verdicts import Outcome, Verdict
 from ..results.model import GroupResult
 from .collecting import Collecting
+from .sections import shown
 from .standouts import standouts
 from .table import table_of
 from .verdicts import Verdicts, WorldSummary
@@ -59,19 +60,24 @@ def write_summary(
         terminal.line(_world_line(name, world))
     for name, world in sorted(verdicts.worlds.items()):
         for finding in world.findings:
-            terminal.line(f"FINDING in {name}: {finding}", yellow=True, bold=True)
+            terminal.line(_safe(f"FINDING in {name}: {finding}"), yellow=True, bold=True)
     if replayed:
         same, line = replayed
         terminal.line(f"replay: {line}", green=same, yellow=not same, bold=True)
     for line, loud in _verdict_lines(verdicts.judged):
-        terminal.line(line, yellow=loud)
+        terminal.line(_safe(line), yellow=loud)
     for line in _group_lines(collecting.groups, terminal.verbosity):
-        terminal.line(line)
+        terminal.line(_safe(line))
     for line in collecting.baselines:
-        terminal.line(f"baseline: {line}", yellow=True)
+        terminal.line(_safe(f"baseline: {line}"), yellow=True)
     if written is not None:
         line, problem = written
         terminal.line(line, red=problem, bold=problem)
+
+
+def _safe(line: str) -> str:
+    """Return a line in which what a guest or a test's name put there moves no cursor: metrics have names, too."""
+    return shown(line.encode("utf-8", "backslashreplace"))
 
 
 def _group_lines(groups: Sequence[GroupResult], verbosity: int) -> Iterator[str]:
@@ -97,7 +103,7 @@ def _verdict_lines(judged: list[list[Verdict]]) -> Iterator[tuple[str, bool]]:
         return
     counts = Counter(min((verdict.outcome for verdict in verdicts), key=_WORST_FIRST.index) for verdicts in judged)
     listed = ", ".join(f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome])
-    yield f"groups of seeds: {listed}", False
+    yield f"gates: {listed}", False
     verdicts = [verdict for group in judged for verdict in group]
     # What is said of a whole group comes before what is said of its many metrics.
     verdicts.sort(key=lambda verdict: bool(verdict.metric))
