@@ -18,7 +18,7 @@ def run(random: np.random.Generator, shift: float = 0.0) -> list[Pairs]:
         passed = [tuple(random.random(2) < 0.9) for _ in range(SEEDS)]
         metrics: dict[str, Any] = {}
         for metric in range(METRICS):
-            noise = [random.normal, random.standard_cauchy, random.exponential, random.normal][metric]
+            noise: Any = [random.normal, random.standard_cauchy, random.exponential, random.normal][metric]
             then, now = situation + noise(size=SEEDS), situation + noise(size=SEEDS)
             now = now + (shift if number == metric == 0 else 0.0)
             if metric == 3:
@@ -97,5 +97,5 @@ def test_what_is_allowed_is_no_change() -> None:
 
 def test_missing_numbers_are_counted() -> None:
     metrics = {"x": [(1.0, None), (None, 1.0), *[(float(i), i + 1.0) for i in range(20)]]}
-    (compared,) = compare_groups([Pairs([], metrics)])  # type: ignore[arg-type]
+    (compared,) = compare_groups([Pairs([], metrics)])
     assert compared.trends[0].test.endswith("(2 seeds lack a number)")
