@@ -33,7 +33,9 @@ def add(commands: Commands) -> None:
         "-o", "--output", type=Path, metavar="FILE", help="write the report to this HTML file, which is replaced"
     )
     parser.add_argument(
-        "--fail-on-worse", action="store_true", help="end with status 1 if anything is worse than in the first file"
+        "--fail-on-worse",
+        action="store_true",
+        help="end with status 1 if anything is worse than in the first file, or gone",
     )
 
 
@@ -82,7 +84,8 @@ def _two(before: RunResult, now: RunResult, args: argparse.Namespace, output: Ou
     if args.output:
         _write(args, against(before, now, comparison), _plain(comparison), output)
     output.result(_plain(comparison), "\n".join(_lines(comparison)))
-    return 1 if args.fail_on_worse and comparison.trend == "worse" else 0
+    # What is no longer run is not known to be any better.
+    return 1 if args.fail_on_worse and (comparison.trend == "worse" or comparison.only_before) else 0
 
 
 def _write(args: argparse.Namespace, found: RunResult, comparison: dict[str, Any] | None, output: Output) -> None:

@@ -36,7 +36,7 @@ SUITE = """
 
 def groups(result: pytest.RunResult) -> list[str]:
     """Return the lines that count the groups."""
-    return [line for line in result.outlines if line.startswith("groups of seeds: ")]
+    return [line for line in result.outlines if line.startswith("gates: ")]
 
 
 def cases(pytester: pytest.Pytester) -> dict[str, dict[str, str]]:
@@ -77,7 +77,7 @@ def test_a_verdict_alone_fails_the_run_however_it_is_run(
     result = run(WORLD, "-v", "--junitxml=report.xml", *flags)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=7 * len(steps), failed=len(steps))
-    assert groups(result) == [f"groups of seeds: {len(steps)} passed, {len(steps)} failed"]
+    assert groups(result) == [f"gates: {len(steps)} passed, {len(steps)} failed"]
     text = result.stdout.str()
     assert max(map(int, re.findall(r"\[\s*(\d+)%\]", text))) == 100
     assert "INTERNALERROR" not in text + result.stderr.str()
@@ -123,7 +123,7 @@ def test_each_step_of_pytest_repeat_is_judged_apart(pytester: pytest.Pytester, r
     )
     result = run(WORLD, "-n2", "-p", "randomly", "--junitxml=report.xml")
     result.assert_outcomes(passed=8, failed=1)
-    assert groups(result) == ["groups of seeds: 3 passed, 1 failed"]
+    assert groups(result) == ["gates: 3 passed, 1 failed"]
     assert [name for name, case in cases(pytester).items() if case[""] == "failed"] == [
         "test_one_of_two[2-2-T2-fingerprint]"
     ]
@@ -169,7 +169,7 @@ def test_a_worker_that_is_lost_leaves_its_group_unassessed_unless_its_test_is_ru
     text = result.stdout.str()
     assert "INTERNALERROR" not in text
     assert "node down: Not properly terminated" in text
-    assert groups(result) == [f"groups of seeds: {outcome}"]
+    assert groups(result) == [f"gates: {outcome}"]
     outcomes = result.parseoutcomes()
     if passed is not None:
         assert (outcomes.get("passed"), outcomes.get("rerun", 0)) == (passed, rerun)
@@ -203,7 +203,7 @@ def test_failures_up_to_a_limit_and_a_test_over_its_time_leave_their_groups_unas
     assert time.monotonic() - begin < 45
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=3, failed=3)
-    assert groups(result) == ["groups of seeds: 2 not assessed"]
+    assert groups(result) == ["gates: 2 not assessed"]
     assert {line for line in result.outlines if line.startswith("not assessed: ")} == {
         "not assessed: test_it.py::test_slow: 2 of 3 seeds finished an episode",
         "not assessed: test_it.py::test_failing: 3 of 4 seeds ran",
@@ -230,7 +230,7 @@ def test_a_flaky_member_that_is_run_again_counts_once_in_any_order(
     result = run(WORLD, "-n2", "--dist=worksteal", "-p", "randomly", "--reruns=2", "--junitxml=report.xml")
     outcomes = result.parseoutcomes()
     assert (outcomes["passed"], outcomes["failed"], outcomes["rerun"], result.ret) == (4, 1, 1, 1)
-    assert groups(result) == ["groups of seeds: 1 failed"]
+    assert groups(result) == ["gates: 1 failed"]
     assert "4 seeds of test_it.py::test_copies amount to 1.0 independent episodes" in result.stdout.str()
 
 
@@ -272,6 +272,6 @@ def test_subtests_report_and_the_whole_test_is_what_is_compared(
     )
     result = run(WORLD)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert groups(result) == ["groups of seeds: 1 failed"]
+    assert groups(result) == ["gates: 1 failed"]
     # Not only that they differ: the trajectory of the whole first run was still there.
     assert re.search(r"the first difference of episode 1 is at step \d, action\[\d\]: ", result.stdout.str())

@@ -242,6 +242,6 @@ def test_a_worker_that_is_killed_takes_its_guests_along_and_no_others(pytester: 
     text = result.stdout.str()
     assert re.search(r"worker 'gw\d' crashed while running '\S+::test_it\[seed-0002\]'", text)
     assert "INTERNALERROR" not in text
-    assert "groups of seeds: 1 not assessed" in result.outlines
+    assert "gates: 1 not assessed" in result.outlines
     killed = int((pytester.path / "killed").read_text())
     assert not psutil.pid_exists(killed) or psutil.Process(killed).status() == psutil.STATUS_ZOMBIE

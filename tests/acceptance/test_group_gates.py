@@ -19,7 +19,7 @@ WORLD = "--microsim-world=cartpole"
 
 def groups(result: pytest.RunResult) -> str:
     """Return the line that counts the groups."""
-    return next((line for line in result.outlines if line.startswith("groups of seeds: ")), "")
+    return next((line for line in result.outlines if line.startswith("gates: ")), "")
 
 
 def failed(pytester: pytest.Pytester) -> set[str]:
@@ -56,7 +56,7 @@ def test_a_body_that_ignores_its_seed_fails_once_after_all_workers(
     result = run(WORLD, "-n", "4", "--junitxml=report.xml")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=7, failed=2)
-    assert groups(result) == "groups of seeds: 1 failed"
+    assert groups(result) == "gates: 1 failed"
     assert failed(pytester) == {"test_it[seed-0006]", "test_it[T2-fingerprint]"}
     # A report that a gate makes has no sample; each of the tests' says who ran it.
     ran = (pytester.path / "workers.txt").read_text().split("\n")
@@ -68,7 +68,7 @@ def test_a_body_that_ignores_its_seed_fails_once_after_all_workers(
     # One seed of the very same test, alone, is a partial group; told to be all of it, it is a group of one.
     for arguments in (["-k", "seed-0003"], ["--microsim-seeds", "3"]):
         result = run(WORLD, *arguments)
-        assert (result.ret, groups(result)) == (0, "groups of seeds: 1 not assessed"), arguments
+        assert (result.ret, groups(result)) == (0, "gates: 1 not assessed"), arguments
 
 
 def test_recorded_numbers_are_judged_unless_the_marker_leaves_them_out(pytester: pytest.Pytester, run: Run) -> None:
@@ -148,7 +148,7 @@ def test_probes_and_metrics_come_from_the_guest(
         "test_too_few[effective-seeds]",
     }
     result.assert_outcomes(passed=13, failed=3)
-    assert groups(result) == "groups of seeds: 1 warned, 2 failed"
+    assert groups(result) == "gates: 1 warned, 2 failed"
     text = result.stdout.str()
     assert "generator 'world.wind' drew the same 64 bits under different seeds: 6 seeds of" in text
     assert "InvalidEpisodeError: the world gave the metric 'late' as nan" in text  # before any gate could see it

@@ -17,7 +17,7 @@ WORLD = "--microsim-world=cartpole"
 
 def summary(result: pytest.RunResult) -> str:
     """Return the line that counts the verdicts."""
-    return next((line for line in result.outlines if line.startswith("groups of seeds: ")), "")
+    return next((line for line in result.outlines if line.startswith("gates: ")), "")
 
 
 def test_copies_fail_the_group_and_everything_says_so(
@@ -45,7 +45,7 @@ def test_copies_fail_the_group_and_everything_says_so(
     result = run(WORLD, "--junitxml=report.xml", "-v")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=11, failed=1)
-    assert summary(result) == "groups of seeds: 2 passed, 1 failed"
+    assert summary(result) == "gates: 2 passed, 1 failed"
     text = result.stdout.str()
     identity = "test_copies.py::test_half_the_seed[4-T2-fingerprint]"
     assert f"FAILED {identity} - " in text
@@ -63,7 +63,7 @@ def test_copies_fail_the_group_and_everything_says_so(
     # The next run with --lf repeats the group, whole, and judges it again; the verdict itself is no test.
     again = run(WORLD, "--lf")
     again.assert_outcomes(passed=4, failed=1)
-    assert summary(again) == "groups of seeds: 1 failed"
+    assert summary(again) == "gates: 1 failed"
     # A test that is mended is forgotten.
     test = pytester.path / "test_copies.py"
     test.write_text(test.read_text().replace("rollout.seed % 2", "rollout.seed"))
@@ -101,7 +101,7 @@ def test_without_reseeding_every_test_passes_and_the_group_fails(
     result.assert_outcomes(passed=6, failed=4)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert "switches reseeding off (reseed=False)" in result.stdout.str()
-    assert summary(result) == "groups of seeds: 1 passed, 2 failed"
+    assert summary(result) == "gates: 1 passed, 2 failed"
 
 
 def test_escapes_and_groups_that_cannot_be_judged(pytester: pytest.Pytester, run: Run, controllers: Path) -> None:
@@ -159,7 +159,7 @@ def test_escapes_and_groups_that_cannot_be_judged(pytester: pytest.Pytester, run
     )
     result = run(WORLD, "-n", "2")
     result.assert_outcomes(passed=17, failed=2, skipped=1)
-    assert summary(result) == "groups of seeds: 1 passed, 1 warned, 1 failed, 1 inconclusive, 3 not assessed, 2 off"
+    assert summary(result) == "gates: 1 passed, 1 warned, 1 failed, 1 inconclusive, 3 not assessed, 2 off"
     text = result.stdout.str()
     # The world has generators, and each fork's were seeded: that says nothing of this number.
     file = "test_escapes_and_groups_that_cannot_be_judged.py"
@@ -198,7 +198,7 @@ def test_partial_groups_are_not_assessed(pytester: pytest.Pytester, run: Run, wo
         result = run(WORLD, *arguments)
         assert result.ret in (1, 2), arguments
         assert result.parseoutcomes()["failed"] == 1, arguments
-        assert summary(result) == "groups of seeds: 1 not assessed", arguments
+        assert summary(result) == "gates: 1 not assessed", arguments
         assert re.search(r"not assessed: test_it.py::test_it: \d of 8 seeds ran", result.stdout.str()), arguments
     # The last of these runs failed on seed 2: --lf repeats exactly that.
     result = run(WORLD, "--lf")
@@ -216,7 +216,7 @@ def test_a_lost_worker_leaves_its_group_unassessed(
     text = result.stdout.str()
     assert "crashed while running" in text
     assert "INTERNALERROR" not in text
-    assert summary(result) == "groups of seeds: 1 not assessed"
+    assert summary(result) == "gates: 1 not assessed"
     # The lost seed may have reported its set-up.
     assert re.search(r"not assessed: test_it.py::test_it: 7 of 8 seeds (ran|finished an episode)", text)
 
@@ -241,4 +241,4 @@ def test_a_rerun_replaces_the_run_before(pytester: pytest.Pytester, run: Run, co
     outcomes = result.parseoutcomes()
     assert (outcomes["passed"], outcomes["rerun"]) == (4, 4)
     assert result.ret == 0
-    assert summary(result) == "groups of seeds: 1 passed"
+    assert summary(result) == "gates: 1 passed"

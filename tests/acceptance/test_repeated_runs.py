@@ -29,7 +29,7 @@ def act(observation):
 
 def groups(result: pytest.RunResult) -> str:
     """Return the line that counts the groups."""
-    return next((line for line in result.outlines if line.startswith("groups of seeds: ")), "")
+    return next((line for line in result.outlines if line.startswith("gates: ")), "")
 
 
 def left() -> list[Path]:
@@ -77,7 +77,7 @@ def test_a_world_that_follows_its_seed_gives_the_same_bits_in_every_run(
     result = run(WORLD, "-n", "2", "--microsim-repeat=2", "--junitxml=report.xml")
     result.assert_outcomes(passed=16)
     assert result.ret == 0
-    assert groups(result) == "groups of seeds: 4 passed"
+    assert groups(result) == "gates: 4 passed"
     assert left() == before
     ran: dict[str, list[tuple[str, ...]]] = {}
     for case in ElementTree.parse(pytester.path / "report.xml").iter("testcase"):
@@ -120,7 +120,7 @@ def test_what_does_not_follow_the_seed_is_named_by_step_field_and_values(
     result = run(WORLD, "--junitxml=report.xml")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=8, failed=1)
-    assert groups(result) == "groups of seeds: 1 passed, 1 failed"
+    assert groups(result) == "gates: 1 passed, 1 failed"
     text = result.stdout.str()
     assert "FAILED test_it.py::test_free[determinism] - " in text
     assert "2 of 2 repeated seeds of test_it.py::test_free gave another episode when they were run again" in text
@@ -141,7 +141,7 @@ def test_what_does_not_follow_the_seed_is_named_by_step_field_and_values(
     ):
         result = run(WORLD, *arguments)
         result.assert_outcomes(passed=passed, failed=failed)
-        assert groups(result) == f"groups of seeds: {outcome}", arguments
+        assert groups(result) == f"gates: {outcome}", arguments
 
 
 def test_a_lost_run_leaves_its_group_unassessed(
@@ -168,7 +168,7 @@ def test_a_lost_run_leaves_its_group_unassessed(
         result = run(WORLD, *arguments)
         assert result.ret != 0
         assert "INTERNALERROR" not in result.stdout.str()
-        assert groups(result) == "groups of seeds: 1 not assessed", arguments
+        assert groups(result) == "gates: 1 not assessed", arguments
         assert re.search(
             r"not assessed: test_it.py::test_it: (\d of 3 seeds ran twice|1 of 3 repeated)", result.stdout.str()
         )

@@ -88,7 +88,7 @@ def test_properties_header_and_summary(pytester: pytest.Pytester, run: Run, work
             "microsim: world cartpole (from --microsim-world), engine auto, accel auto, isolation at least emulated",
             "microsim: *e*",  # the engine, or that it is not known yet
             "cartpole (????????????): * ([hse]*): *; 4 rollouts, fork p50 * ms",
-            "groups of seeds: 1 passed",
+            "gates: 1 passed",
         ]
     )
     for number, case in enumerate(ElementTree.parse(pytester.path / "report.xml").iter("testcase")):

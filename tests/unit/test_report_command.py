@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from microsim_vm.cli.main import main
 from report_samples import HOSTILE, run_of
@@ -103,6 +104,13 @@ def test_environments_come_before_numbers(
 def test_what_is_worse_fails_where_that_is_asked_for(before: RunResult, now: RunResult, tmp_path: Path) -> None:
     paths = files(tmp_path, before, now)
     assert main(["report", *paths]) == 0
+    assert main(["report", *paths, "--fail-on-worse"]) == 1
+    assert main(["report", *paths[::-1], "--fail-on-worse"]) == 0
+
+
+def test_a_group_that_is_gone_fails_too_and_a_new_one_does_not(before: RunResult, tmp_path: Path) -> None:
+    fewer = msgspec.structs.replace(before, groups=before.groups[1:])
+    paths = files(tmp_path, before, fewer)
     assert main(["report", *paths, "--fail-on-worse"]) == 1
     assert main(["report", *paths[::-1], "--fail-on-worse"]) == 0
 

@@ -57,7 +57,7 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 def groups(result: pytest.RunResult) -> str:
     """Return the line that counts the groups."""
-    return next((line for line in result.outlines if line.startswith("groups of seeds: ")), "")
+    return next((line for line in result.outlines if line.startswith("gates: ")), "")
 
 
 def failures(result: pytest.RunResult) -> set[str]:
@@ -124,7 +124,7 @@ def test_what_a_group_shows_decides_how_it_ends(pytester: pytest.Pytester, worke
     pytester.makepyfile(test_field=FIELD)
     result = run(pytester, *workers, "--junitxml=report.xml")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert groups(result) == "groups of seeds: 1 passed, 4 failed, 1 error, 1 inconclusive, 3 not assessed, 1 off"
+    assert groups(result) == "gates: 1 passed, 4 failed, 1 error, 1 inconclusive, 3 not assessed, 1 off"
     found = failures(result)
     assert found == {
         "test_two_clusters[5]",
@@ -189,7 +189,7 @@ def test_each_verdict_of_a_group_has_an_id_of_its_own_and_lf_repeats_the_group_o
         """
     )
     result = run(pytester, *workers, "--junitxml=report.xml", "--tb=no")
-    assert groups(result) == "groups of seeds: 1 passed, 1 failed"
+    assert groups(result) == "gates: 1 passed, 1 failed"
     names = [case.get("name") for case in ElementTree.parse(pytester.path / "report.xml").iter("testcase")]
     verdicts = [name for name in names if name and "[T" in name]
     long = r"\u20ac" * 100
@@ -204,7 +204,7 @@ def test_each_verdict_of_a_group_has_an_id_of_its_own_and_lf_repeats_the_group_o
     result.assert_outcomes(passed=36, failed=6)
     again = run(pytester, *workers, "--lf", "--tb=no")
     again.assert_outcomes(passed=32, failed=6)
-    assert groups(again) == "groups of seeds: 1 failed"
+    assert groups(again) == "gates: 1 failed"
 
 
 def test_a_number_that_follows_the_worker_is_told_by_which_worker_ran_what(pytester: pytest.Pytester) -> None:
@@ -256,7 +256,7 @@ def test_a_run_that_is_cut_short_is_judged_once_and_assesses_nothing(
     pytester.makepyfile(test_field=FIELD)
     for arguments in (["-x", "-k", "two_clusters"], ["-k", "ignores_the_seed and (2 or 3)"]):
         result = run(pytester, *workers, *arguments)
-        assert groups(result) == "groups of seeds: 1 not assessed", arguments
+        assert groups(result) == "gates: 1 not assessed", arguments
         assert "T2-fingerprint" not in result.stdout.str()
 
 
@@ -300,7 +300,7 @@ def test_a_seed_that_is_run_again_is_judged_once_and_counts_once(
     result = run(pytester, *workers, "--tb=short")
     result.assert_outcomes(passed=40, failed=1)
     assert failures(result) == {"test_other[determinism]"}
-    assert groups(result) == "groups of seeds: 2 passed, 1 failed, 2 not assessed"
+    assert groups(result) == "gates: 2 passed, 1 failed, 2 not assessed"
     text = result.stdout.str()
     assert "1 of 4 repeated seeds of test_twice.py::test_other gave another episode when they were run again" in text
     assert "seed 2: the first difference is at step 9, state[9]: 1.0 and 1.5" in text
