@@ -56,7 +56,7 @@ def test_seeds_repeat_themselves_with_and_without_workers(
     for arguments in ((), ("-n", "2")):
         result = run(WORLD, *arguments, "--junitxml=report.xml")
         result.assert_outcomes(passed=9)
-        assert "2 passed" in "".join(line for line in result.outlines if line.startswith("groups of seeds"))
+        assert "2 passed" in "".join(line for line in result.outlines if line.startswith("gates: "))
         cases = ElementTree.parse(pytester.path / "report.xml").iter("testcase")
         recorded.append({case.get("name"): _properties(case) for case in cases})
         recorded[-1] = {name: (found["prints"], hash_seed(found)) for name, found in recorded[-1].items()}
