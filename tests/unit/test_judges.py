@@ -105,8 +105,8 @@ SUITE = """
             request.getfixturevalue("late")
 
     @over_seeds
-    def test_crashes(seed):
-        if seed == 2 and "PYTEST_XDIST_WORKER" in os.environ:
+    def test_crashes(seed, request):
+        if seed == 2 and hasattr(request.config, "workerinput"):
             os._exit(3)
 """
 
