@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,6 +18,22 @@ pytest_plugins = ["pytester"]
 # A shell lets jobs in the background ignore Ctrl-C, and children inherit that: tests that press it need it back.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def load_script() -> Callable[[str], ModuleType]:
+    """Return what imports a script of scripts/ by its name."""
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "scripts" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # where its dataclasses look for their own module
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture

@@ -88,10 +88,14 @@ def group_key(item: pytest.Item) -> str:
     """
     if param_of(item) is None:
         return plain_id(item)
-    before, after = other_parameters(item)
-    function = getattr(item, "originalname", None) or item.name
-    chain = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
-    return "::".join([item.location[0], *chain, function]) + "".join(f"[{part}]" for part in (before, after) if part)
+    parameters = "".join(f"[{part}]" for part in other_parameters(item) if part)
+    return "::".join([item.location[0], *names_of(item)]) + parameters
+
+
+def names_of(item: pytest.Item) -> list[str]:
+    """Return the names of a test's classes and of its function."""
+    classes = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
+    return [*classes, getattr(item, "originalname", None) or item.name]
 
 
 def plain_id(item: pytest.Item) -> str:

@@ -180,19 +180,6 @@ def locked(path: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Write a file as a whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 class _Seed(msgspec.Struct, forbid_unknown_fields=True):
     recorded: Annotated[datetime, msgspec.Meta(tz=True)]
     environment: str

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from microsim_vm import digests
+
 from ..errors import BaselineError
 from . import store
 from .store import Baseline, Entry
@@ -89,7 +91,7 @@ def update(
                     after.seeds[seed] = dataclasses.replace(entry, trajectories=kept)
             data = store.encoded(after)
             if after.seeds and (not path.exists() or path.read_bytes() != data):
-                store.replace(path, data)
+                digests.write_atomically(path, data)
             _tidy(path, after)
     except OSError as error:
         raise BaselineError(f"{error.filename or path} cannot be written: {error.strerror}") from None

@@ -22,7 +22,7 @@ MOST_REMARKS = 10
 """GitHub shows so many errors of one step, and drops the rest."""
 MOST_SEEDS = 8
 _FAILED = ("failed", "error", "missed")
-_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+_DATA = {"%": "%25", "\n": "%0A"}
 _PROPERTY = {**_DATA, ":": "%3A", ",": "%2C"}
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 

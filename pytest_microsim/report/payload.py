@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..collection import PARAMETER, group_key, other_parameters
+from ..collection import PARAMETER, group_key, names_of, other_parameters
 from ..environment import as_text, digest_of
 from ..markers import microsim_mark
 from ..scenarios.collection import asked_rate
@@ -115,15 +115,13 @@ def _group(item: pytest.Item, state: ItemState) -> dict[str, Any]:
     A test that has no seeds, and is not repeated, is a group of one that no gate judges.
     """
     before, after = other_parameters(item)
-    function = getattr(item, "originalname", None) or item.name
-    path = item.location[0]
-    chain = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
+    path, names = item.location[0], names_of(item)
     mark = microsim_mark(item)
     return {
         "key": group_key(item),
-        "test": "::".join([path, *chain, function]),
+        "test": "::".join([path, *names]),
         "parameters": "-".join(part for part in (before, after) if part),
-        "location": [path, item.location[1], ".".join([*chain, function])],
+        "location": [path, item.location[1], ".".join(names)],
         "scenario": state.scenario,
         "asked_rate": asked_rate(item),
         "tags": list(state.tags or _tags(item)),

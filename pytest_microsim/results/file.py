@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from microsim_vm import digests
 
 from ..errors import ResultsError
 from .model import SCHEMA_VERSION, RunResult
@@ -27,16 +26,7 @@ def write(path: Path, result: RunResult) -> None:
     data = msgspec.json.format(encoded(written), indent=1) + b"\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.chmod(partial, 0o666 & ~_umask())
-            os.replace(partial, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(partial)
-            raise
+        digests.write_atomically(path, data, durable=False)
     except OSError as error:
         raise ResultsError(
             f"the results cannot be written to {path}: {error.strerror}",
@@ -116,9 +106,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         return str(value)
     return value
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -21,8 +21,7 @@ def sign_flip(differences: Any) -> float:
     """
     import numpy as np
 
-    values = np.asarray(differences, dtype=np.float64)
-    values = values[values != 0.0]
+    values = _moved(differences)
     if values.size == 0:
         return 1.0
     counts = _on_a_grid(np.abs(values))
@@ -40,14 +39,21 @@ def signed_rank(differences: Any) -> float:
     """
     import numpy as np
 
-    values = np.asarray(differences, dtype=np.float64)
-    values = values[values != 0.0]
+    values = _moved(differences)
     if values.size == 0:
         return 1.0
     ranks = doubled_ranks(np.abs(values))
     if ranks.sum() > CELLS[1]:
         return sign_flip(np.sign(values) * ranks)
     return _two_sided(ranks, abs(int((np.sign(values).astype(np.int64) * ranks).sum())))
+
+
+def _moved(differences: Any) -> Any:
+    """Return the differences that are not zero."""
+    import numpy as np
+
+    values = np.asarray(differences, dtype=np.float64)
+    return values[values != 0.0]
 
 
 def _on_a_grid(magnitudes: Any) -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from microsim_vm import digests
 
 from pytest_microsim.baselines import store, toml
 from pytest_microsim.baselines.orphans import orphans
@@ -62,7 +63,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         'test "x" \\ \x7f\n[ü]', {name_of(HERE): HERE}, {3: entry(0.1), 10: entry(1e-9), 2**127: entry(5e300)}
     )
     path = tmp_path / "b.toml"
-    store.replace(path, store.encoded(baseline))
+    digests.write_atomically(path, store.encoded(baseline))
     assert store.read(path) == baseline
     assert baseline.recorded == MORNING
     assert path.read_text().index("[seeds.3]") < path.read_text().index("[seeds.10]")

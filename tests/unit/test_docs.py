@@ -1,7 +1,7 @@
 """The documentation agrees with the code, and with itself."""
 
-import importlib.util
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -39,13 +39,8 @@ def blocks(language: str, containing: str) -> list[object]:
 
 
 @pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_reference", ROOT / "scripts" / "generate_reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def generator(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("generate_reference")
 
 
 def test_the_reference_is_up_to_date(generator: ModuleType) -> None:

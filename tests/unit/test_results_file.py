@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -27,13 +27,8 @@ RUN = run_of(
 
 
 @pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_schemas", ROOT / "scripts" / "generate_schemas.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def generator(load_script: Callable[[str], ModuleType]) -> ModuleType:
+    return load_script("generate_schemas")
 
 
 @pytest.mark.parametrize("name", ["results", "scenario"])

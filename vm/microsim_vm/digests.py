@@ -25,12 +25,15 @@ def of_data(data: Any) -> str:
 def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Write a file that other processes see either whole or not at all; a durable one after a power cut too."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
-    with open(partial, "wb") as file:
-        file.write(data)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
     if not durable:
         return
     folder = os.open(path.parent, os.O_RDONLY)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from microsim_vm import digests
 
 from ...errors import ReportError
 from ...results.model import RunResult
@@ -24,23 +24,12 @@ def write(path: Path, run: RunResult, *, base: Path | None = None, comparison: d
     Raises:
         ReportError: It cannot be written.
     """
-    partial: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        partial = Path(name)
-        with open(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(page(run, base=base or path.parent, comparison=comparison))
-        # mkstemp's files are their owner's alone; a report is as public as any file that its user makes.
-        umask = os.umask(0)
-        os.umask(umask)
-        partial.chmod(0o666 & ~umask)
-        partial.replace(path)
+        text = "".join(page(run, base=base or path.parent, comparison=comparison))
+        digests.write_atomically(path, text.encode(), durable=False)
     except OSError as error:
         raise ReportError(
             f"the report {path} cannot be written: {error.strerror or error}",
             hint="choose a file in a folder that you may write to, on a disk that has room",
         ) from error
-    finally:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
