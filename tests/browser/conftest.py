@@ -26,7 +26,7 @@ CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 READY_S = 15
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: an event loop runs in this thread meanwhile, which other tests may need
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.fail("Chromium is missing, which these tests drive: run scripts/setup.sh, or apt-get install chromium")

@@ -30,7 +30,7 @@ SEED = 987654321
 ACT = "\ndef act(observation):\n    return 1\n"
 # The same Python as the world's machine, and no world.
 HOLLOW = (
-    "name: hollow\nbase: {suite: bookworm, packages: [python3]}\nmachine: {vcpus: 1, memory_mib: 192}\n"
+    "name: hollow\nbase: {suite: bookworm, packages: [python3]}\nmachine: {vcpus: 1, memory_mib: 384}\n"
     "warmup_timeout_s: 60\n"
 )
 
