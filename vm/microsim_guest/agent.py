@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from microsim_guest import (
     channel,
@@ -20,9 +20,11 @@ from microsim_guest import (
     controllerlink,
     files,
     hostlink,
+    jitter,
     jobs,
     kernel,
     localsocket,
+    mailbox,
     middleware,
     network,
     relay,
@@ -103,6 +105,7 @@ class Agent:
     def __init__(self, link: hostlink.HostLink) -> None:
         self._link = link
         self._volumes: List[str] = []
+        self._jitter: Optional[jitter.Jitter] = None
         jobs.prepare()
         self._settings = config.load()
         self._env = config.environment(self._settings)
@@ -165,6 +168,8 @@ class Agent:
                 threading.Thread(target=self._answer, args=(frame, self._files), daemon=True).start()
             elif op == "quiesce":
                 self._quiesce(frame)
+            elif op == "await":
+                self._await(frame)
             else:
                 self._answer(frame, getattr(self, "_op_" + op.replace(".", "_"), self._unknown))
 
@@ -194,6 +199,19 @@ class Agent:
             self._link.quiesce(frame.header["id"], frame.header["args"]["flush_s"], self._volumes)
         except hostlink.CannotQuiesce as error:
             self._link.send({"id": frame.header["id"], "error": wire.error_header(error)})
+
+    def _await(self, frame: wire.Frame) -> None:
+        """Take all further requests from the machine's memory, where a fork finds them; until then keep looking."""
+        try:
+            jobs.send_unconfirmed()
+            self._jitter = jitter.Jitter()
+            link = mailbox.MailboxLink()
+            os.sync()
+        except Exception as error:
+            self._link.send({"id": frame.header["id"], "error": wire.error_header(error, traceback.format_exc())})
+            return
+        self._link.move(frame.header["id"], link)
+        link.wait()
 
     def _op_resume(self, frame: wire.Frame) -> Answer:
         """Do nothing: any request ends the silence."""
@@ -243,6 +261,8 @@ class Agent:
         answer = self._world.ask("world.reseed", request).header
         if "error" in answer:
             raise RuntimeError("reseeding failed: {}".format(answer["error"]["message"]))
+        if self._jitter is not None:
+            self._jitter.begin(args["schedule"])
         return dict(answer["ok"], drawn=os.urandom(DRAWN_BYTES).hex()), []
 
     def _exec(self, frame: wire.Frame) -> Answer:

@@ -2,9 +2,9 @@
 
 import os
 import threading
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Union
 
-from microsim_guest import gvisor, kernel, wire
+from microsim_guest import gvisor, kernel, mailbox, wire
 
 
 class CannotQuiesce(wire.KnownError):
@@ -19,7 +19,7 @@ class HostLink:
     """
 
     def __init__(self, fd: int) -> None:
-        self._link = wire.FdLink(fd)
+        self._link: Union[wire.FdLink, mailbox.MailboxLink] = wire.FdLink(fd)
         self._lock = threading.Lock()
         self._held = False
         self._prefix = ""
@@ -39,6 +39,12 @@ class HostLink:
         """Send an answer or an event to the host that asked."""
         with self._lock:
             self._send(header, blobs)
+
+    def move(self, request_id: Any, link: mailbox.MailboxLink) -> None:
+        """Answer a request here, and all further ones over another link."""
+        with self._lock:
+            self._send({"id": request_id, "ok": {}}, ())
+            self._link = link
 
     def quiesce(self, request_id: Any, flush_s: float, volumes: Sequence[str]) -> None:
         """Flush all files, answer the request, and say nothing more until the next one.

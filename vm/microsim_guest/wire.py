@@ -91,7 +91,7 @@ def decode(header: bytes, raw: bytes) -> Frame:
     return Frame(message, tuple(blobs), len(header))
 
 
-class _Link:
+class Link:
     """Frames out of a stream of bytes. Reading ahead, a small frame costs one call of the kernel and not three.
 
     Args:
@@ -173,7 +173,7 @@ class _Link:
                 raise
 
 
-class FdLink(_Link):
+class FdLink(Link):
     """Frames over a file descriptor that is read with ``read(2)``: the agent's channel to the host. No deadlines."""
 
     def __init__(self, fd: int) -> None:
@@ -190,7 +190,7 @@ class FdLink(_Link):
             view = view[os.write(self.fd, view[:CHUNK]) :]
 
 
-class SocketLink(_Link):
+class SocketLink(Link):
     """Frames over a stream socket, with an optional deadline per frame.
 
     Args:

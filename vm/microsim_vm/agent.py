@@ -52,6 +52,23 @@ class Caller(Protocol):
         """Make one request and wait for its answer. See :meth:`AgentClient.call`."""
 
 
+class Client(Caller, Protocol):
+    """The way to a guest's agent, for whoever holds the guest."""
+
+    def tell(self, op: str, args: dict[str, Any], blobs: Sequence[bytes] = (), *, timeout_s: float) -> None:
+        """Send a request that has no answer. See :meth:`AgentClient.tell`."""
+
+    def quiesced(self, *, flush_s: float = FLUSH_S) -> contextlib.AbstractContextManager[None]:
+        """Leave nothing in flight while the block runs. See :meth:`AgentClient.quiesced`."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be asked any more."""
+
+    def close(self) -> None:
+        """Close the way; whoever waits gets a ChannelClosedError."""
+
+
 class Channeled(Protocol):
     """What a client needs of a guest."""
 
@@ -248,14 +265,7 @@ class AgentClient:
         self._channel.close()
 
     def _result(self, op: str, frame: wire.Frame) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        error, result = frame.header.get("error"), frame.header.get("ok", {})
-        if error is None and isinstance(result, dict):
-            return result, frame.blobs
-        if not isinstance(error, dict):
-            raise AgentError(f"{op}: the guest's answer is malformed")
-        kind = _KINDS.get(str(error.get("kind")), AgentError)
-        hint, details = str(error.get("hint", "")), str(error.get("traceback", ""))
-        raise kind(f"{op}: {error.get('message')}", hint=hint, details=details)
+        return result_of(op, frame)
 
     def _send(self, op: str, data: bytes, deadline: float) -> None:
         if not self._send_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
@@ -349,6 +359,24 @@ class AgentClient:
             f"the link to the guest was lost during {op!r}{where}", cause=ending.cause,
             hint=endings.hinted(ending, op), details=_tail(console),
         )  # fmt: skip
+
+
+def result_of(op: str, frame: wire.Frame) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+    """Return what a request's last frame says.
+
+    Raises:
+        WorldError: The world raised.
+        ControllerError: The action is none.
+        AgentError: The agent reported another error.
+    """
+    error, result = frame.header.get("error"), frame.header.get("ok", {})
+    if error is None and isinstance(result, dict):
+        return result, frame.blobs
+    if not isinstance(error, dict):
+        raise AgentError(f"{op}: the guest's answer is malformed")
+    kind = _KINDS.get(str(error.get("kind")), AgentError)
+    hint, details = str(error.get("hint", "")), str(error.get("traceback", ""))
+    raise kind(f"{op}: {error.get('message')}", hint=hint, details=details)
 
 
 def _tail(console: str) -> str:

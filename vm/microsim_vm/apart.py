@@ -13,7 +13,7 @@ import msgspec
 from microsim_guest.relay import WINDOW
 
 from microsim_vm import answers
-from microsim_vm.agent import AgentClient
+from microsim_vm.agent import Client
 from microsim_vm.episode import End
 from microsim_vm.errors import AgentError, ControllerMachineError, MicrosimError
 
@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 class _Way:
     """One direction of the dialogue. What the receiver has not taken yet is bounded, whatever either guest says."""
 
-    def __init__(self, token: str, sender: AgentClient, receiver: AgentClient, ends_at: float) -> None:
+    def __init__(self, token: str, sender: Client, receiver: Client, ends_at: float) -> None:
         self._token = token
         self._sender = sender
         self._receiver = receiver
@@ -85,7 +85,7 @@ class _Way:
             with contextlib.suppress(MicrosimError):
                 self._tell(self._receiver, "relay.end", {}, [])
 
-    def _tell(self, client: AgentClient, op: str, args: Mapping[str, Any], blobs: Sequence[bytes]) -> None:
+    def _tell(self, client: Client, op: str, args: Mapping[str, Any], blobs: Sequence[bytes]) -> None:
         timeout_s = max(SPARE_S, self._ends_at - time.monotonic() + SPARE_S)
         client.tell(op, {"relay": self._token, **args}, blobs, timeout_s=timeout_s)
 
@@ -103,7 +103,7 @@ class Episode:
     """
 
     def __init__(
-        self, world: AgentClient, place: AgentClient, name: str, program: bytes, args: Mapping[str, Any],
+        self, world: Client, place: Client, name: str, program: bytes, args: Mapping[str, Any],
         timeout_s: float,
     ) -> None:  # fmt: skip
         self._token = uuid.uuid4().hex

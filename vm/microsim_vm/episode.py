@@ -147,6 +147,8 @@ class EpisodeRecord:
         attempts: What the controller tried, or did, that no controller should, one line each.
         options: What ``reset`` was given beside the seed.
         film: The pictures that were asked for; None where none were.
+        schedule: Of a deterministic machine, the number of its interleaving; else None.
+        run_digest: Of a deterministic machine, a digest of its whole memory and devices at the end, hex; else "".
     """
 
     seed: int
@@ -166,6 +168,8 @@ class EpisodeRecord:
     attempts: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     film: Film | None = None
+    schedule: int | None = None
+    run_digest: str = ""
 
 
 def from_answer(

@@ -90,6 +90,14 @@ class UnsupportedByEngineError(EngineError):
     """The engine cannot do what was asked for; the cause says why. Another engine may."""
 
 
+class DeterminismError(EngineError):
+    """A deterministic machine cannot do what was asked for: it would depend on the host. The cause says how."""
+
+
+class DivergedError(EngineError):
+    """A deterministic machine repeated its run with another outcome. It never should: please report it."""
+
+
 class IsolationError(EngineUnavailableError):
     """The strongest isolation that works on this machine is weaker than the least that was asked for."""
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from microsim_vm import admission, endings, runtime
-from microsim_vm.agent import AgentClient
+from microsim_vm import admission, deterministic, endings, runtime
+from microsim_vm.agent import AgentClient, Client
 from microsim_vm.cache import Cache, naming_full_disk, need_space
 from microsim_vm.engines.base import Boot, Engine, Vm, need, saved_bytes
 from microsim_vm.errors import AgentTimeoutError, ChannelClosedError, EngineError
@@ -142,6 +142,8 @@ class Forker:
             about_to_run: Called when all is ready but the guest has done nothing yet.
             wait_s: How long it may wait for memory.
         """
+        if self.engine.deterministic:
+            raise deterministic.refused("no sandboxes", "what lives on its own is asked things at the host's times")
         phases: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
             with naming_full_disk("the record of a guest", runtime.folder(), RUNTIME_HINT):
@@ -198,7 +200,7 @@ class Forker:
         return saved_bytes(self.engine, self.boot.memory_mib)
 
     def machine(
-        self, vm: Vm, client: AgentClient, seed: int, name: str = "", berth: Berth | None = None
+        self, vm: Vm, client: Client, seed: int, name: str = "", berth: Berth | None = None
     ) -> Machine:  # fmt: skip
         """Return a running guest as a machine that can be forked."""
         machine = Machine(
@@ -207,7 +209,7 @@ class Forker:
         )  # fmt: skip
         return machine
 
-    def copy(self, vm: Vm, client: AgentClient, folder: Path) -> None:
+    def copy(self, vm: Vm, client: Client, folder: Path) -> None:
         """Write a running fork into an empty folder, to be forked from there; it runs on.
 
         Raises:

@@ -16,8 +16,9 @@ import msgspec
 from microsim_guest import camera, codec, middleware
 
 from microsim_vm import answers, apart, controllers, episode, film, reset_options
-from microsim_vm.agent import AgentClient
+from microsim_vm.agent import Client
 from microsim_vm.engines.base import Vm
+from microsim_vm.deterministic import History
 from microsim_vm.episode import EpisodeRecord
 from microsim_vm.errors import ControllerLateError, ControllerTimeoutError, EngineError, SeedError
 from microsim_vm.guest import Guest
@@ -47,14 +48,15 @@ class Machine(Guest):
         branches: How often it was forked.
         island: Its network; None where its template has none.
         machines: All machines of its rollout by their names; this one alone is "sim".
-        wall_clock: Its wall clock; None where it was started at the present.
+        wall_clock: Its wall clock; None where it was started at the present, or is counted in instructions.
+        schedule: Of a deterministic machine, the number of its interleaving; else None.
         resources: What is released when it is closed.
     """
 
     def __init__(
         self,
         vm: Vm,
-        client: AgentClient,
+        client: Client,
         *,
         seed: int,
         limits: ControllerLimits,
@@ -72,6 +74,8 @@ class Machine(Guest):
         self.findings: list[str] = []
         self.drawn = ""
         self.wall_clock: WallClock | None = None
+        self.schedule: int | None = None
+        self._history: History | None = None
         self.branches = 0
         self._vm = vm
         self._client = client
@@ -87,9 +91,20 @@ class Machine(Guest):
         """Make the copy a guest of its own: entropy, wall clock, host name, seed. Before any user code."""
         self.wall_clock = None if wall_clock is None else WallClock.starting(wall_clock)
         wall_ns = time.time_ns() if wall_clock is None else round(wall_clock * 1e9)
-        args = {"seed": self.seed, "reseed": reseed, "hostname": self.id, "wall_ns": wall_ns,
+        answer, _ = self._client.call("adopt", self._adoption(wall_ns, reseed), [entropy], timeout_s=GRACE_S)
+        self._adopted(answer)
+
+    def begin(self, history: History, entropy: bytes, schedule: int, *, reseed: bool, wall_clock: float) -> None:
+        """Let a deterministic machine adopt all that with the first thing that it is asked."""
+        self._history, self.schedule = history, schedule
+        args = {**self._adoption(round(wall_clock * 1e9), reseed), "schedule": schedule}
+        history.begin("adopt", args, [entropy], timeout_s=GRACE_S, take=self._adopted)
+
+    def _adoption(self, wall_ns: int, reseed: bool) -> dict[str, Any]:
+        return {"seed": self.seed, "reseed": reseed, "hostname": self.id, "wall_ns": wall_ns,
                 "network": self.network, "scope": self.scope}  # fmt: skip
-        answer, _ = self._client.call("adopt", args, [entropy], timeout_s=GRACE_S)
+
+    def _adopted(self, answer: dict[str, Any]) -> None:
         with answers.read("adopt"):
             self.probes = msgspec.convert(answer["probes"], dict[str, str])
             self.findings = msgspec.convert(answer["findings"], list[str])
@@ -110,7 +125,15 @@ class Machine(Guest):
         return middleware.LOOPBACK if self._berth is None else self._berth.scope
 
     @property
-    def guest(self) -> tuple[Vm, AgentClient]:
+    def run_digest(self) -> str:
+        """Of a deterministic machine, a digest of its whole memory and its devices after the last request, hex.
+
+        "" before the first one, and for every other machine.
+        """
+        return "" if self._history is None else self._history.digest
+
+    @property
+    def guest(self) -> tuple[Vm, Client]:
         """The guest as its engine sees it, and the client of its agent."""
         return self._vm, self._client
 
@@ -222,11 +245,13 @@ class Machine(Guest):
                 taken, blobs = film.from_answer(result, blobs, shots)
             record = episode.from_answer(result, blobs, seed=chosen, options=given, score=self._score)
         record = dataclasses.replace(record, film=taken)
+        if self._history is not None:
+            record = dataclasses.replace(record, schedule=self.schedule, run_digest=self.run_digest)
         if lost is None or isinstance(record.error, ControllerTimeoutError | ControllerLateError):
             return record
         return dataclasses.replace(record, error=lost)
 
-    def _place(self, name: str) -> AgentClient:
+    def _place(self, name: str) -> Client:
         """Return the agent of the machine that controllers run in."""
         if name not in self.machines:
             raise EngineError(

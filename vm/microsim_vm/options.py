@@ -19,6 +19,7 @@ class Options:
         subnets: The range that the islands of rollouts take their addresses from; "" for the variable MICROSIM_SUBNETS,
             which holds for sandboxes too, else 198.18.0.0/16.
         capture: Keep what passes in islands, so that it can be written to a file.
+        deterministic: Every bit of a fork follows from the snapshot and its seed; also where no template says so.
         session_id: Shared by the workers of one test session, so that a failed warm-up fails once.
     """
 
@@ -29,6 +30,7 @@ class Options:
     cache_dir: Path | None = None
     subnets: str = ""
     capture: bool = False
+    deterministic: bool = False
     session_id: str = ""
 
     @property

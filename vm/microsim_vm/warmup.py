@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from microsim_vm import admission, digests, errors, owner, runtime, snapshots, tools
+from microsim_vm import admission, deterministic, digests, errors, owner, runtime, snapshots, tools
 from microsim_vm.agent import AgentClient
 from microsim_vm.cache import Cache, need_space
 from microsim_vm.engines.base import Boot, Engine, Vm, saved_bytes
@@ -120,6 +120,10 @@ def loaded(
     ):
         answer = load_world(template, vm, client, progress)
         warmup = WarmUp(boot_ms, answer["load_ms"], answer["findings"], answer["sources"], answer["versions"])
+        if engine.deterministic:
+            deterministic.settle(client)
+            yield vm, client, warmup
+            return
         with client.quiesced():
             yield vm, client, warmup
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from microsim_vm import controllers, reaper, snapshots, together, warmup
+from microsim_vm import controllers, deterministic, reaper, snapshots, together, warmup
 from microsim_vm.ahead import Ahead
 from microsim_vm.cache import Cache
 from microsim_vm.engines import select
@@ -57,8 +57,9 @@ class WarmWorld:
         self._ahead = Ahead(forker, snapshot.directory)
 
     def fork(
-        self, seed: int, *, reseed: bool = True, wall_clock: float | Literal["template", "now"] = "template"
-    ) -> Machine:
+        self, seed: int, *, reseed: bool = True, wall_clock: float | Literal["template", "now"] = "template",
+        schedule: int | None = None,
+    ) -> Machine:  # fmt: skip
         """Start a microVM from the snapshot, with randomness of its own.
 
         Args:
@@ -67,12 +68,15 @@ class WarmWorld:
                 the same numbers. For showing that trap, and nothing else.
             wall_clock: Where the guest's wall clock starts: in seconds since 1970, or "now"; by default where the
                 template says, see :attr:`wall_clock`.
+            schedule: Of a deterministic machine, which interleaving of its threads; any number, 0 or more. By default
+                it follows from the seed.
 
         Returns:
             The machine; close it, or use it as a context manager.
 
         Raises:
-            SeedError: No usable seed.
+            SeedError: No usable seed, or schedule.
+            DeterminismError: A schedule of a machine that is not deterministic, or "now" for one that is.
             MemoryBudgetError: Other guests hold the memory.
             NetworkError: The template has a network, and this machine can make none.
             SubnetsExhaustedError: Other islands hold the addresses.
@@ -81,10 +85,19 @@ class WarmWorld:
         """
         start = {"template": self.wall_clock, "now": None}[wall_clock] if isinstance(wall_clock, str) else wall_clock
         snapshots.use(self.snapshot)
+        if self.deterministic or schedule is not None:
+            return deterministic.fork(
+                self.forker, self.snapshot.directory, seed, schedule=schedule, reseed=reseed, wall_clock=start
+            )
         if self.others:
             members = {name: world.member for name, world in self.others.items()}
             return together.fork(self.member, members, seed, reseed=reseed, wall_clock=start)
         return self.forker.fork(self.snapshot.directory, seed, reseed=reseed, wall_clock=start, held=self._ahead.take())
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether every bit of its forks follows from the snapshot and their seeds."""
+        return self.forker.engine.deterministic
 
     @property
     def wall_clock(self) -> float | None:
@@ -113,7 +126,7 @@ class WarmWorld:
         At most one is held, and none of a world of several machines; it is given up where another guest of this
         process would have to wait for its memory.
         """
-        if not self.others:
+        if not self.others and not self.deterministic:
             self._ahead.start()
 
     def map(
@@ -198,6 +211,7 @@ def warm(template: Template, options: Options, progress: Progress, *, needs: Seq
         needs: What the engine must be able to do.
 
     Raises:
+        DeterminismError: A deterministic machine was asked for, and something else with it that cannot be.
         BakeError: The image cannot be built.
         LockDriftError: ``options.locked`` and an input has changed.
         EngineUnavailableError: The engine or isolation asked for does not work here.
@@ -206,6 +220,10 @@ def warm(template: Template, options: Options, progress: Progress, *, needs: Seq
         MissingToolError: A program is not installed; the hint is the install command.
     """
     select.check(options.engine, options.accel, options.isolation)
+    exactly = options.deterministic or template.deterministic
+    if exactly:
+        select.check_deterministic(options.engine, options.accel)
+        deterministic.check_template(template)
     cache = Cache.of(options)
     for line in reaper.reap(cache):
         progress(f"removed what a dead process had left: {line}")
@@ -214,9 +232,9 @@ def warm(template: Template, options: Options, progress: Progress, *, needs: Seq
     needed = [*abilities_of(template), *needs]
     choice = select.choose(
         options.engine, options.accel, options.isolation, probe=probe, cache=cache, progress=progress,
-        needs=needed,
+        needs=needed, deterministic=exactly,
     )  # fmt: skip
-    if not needed:  # else a world of the same options may have another engine
+    if not needed and not exactly:  # else a world of the same options may have another engine
         select.remember(choice, options.asked, cache)
     if choice.engine.name == "gvisor" and locks.pin_gvisor(
         template.path.parent, template.name, choice.engine.identity()["version"], locked=options.locked

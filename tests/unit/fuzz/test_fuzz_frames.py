@@ -48,7 +48,7 @@ PACKED = st.recursive(
 def frames_of(data: bytes) -> list[wire.Frame]:
     """Read frames out of bytes, as out of a channel whose other end is then closed; return those before it ended."""
 
-    class Link(wire._Link):
+    class Link(wire.Link):
         def _read(self, size: int, deadline: float | None) -> bytes:
             nonlocal data
             part, data = data[:size], data[size:]

@@ -122,6 +122,10 @@ class Engine(Protocol):
         """What its guests' network interfaces are linked by."""
 
     @property
+    def deterministic(self) -> bool:
+        """Whether all that its guests do follows from the snapshot and a seed."""
+
+    @property
     def overhead_mib(self) -> int:
         """What the engine's own processes use beside the guest's memory, MiB."""
 

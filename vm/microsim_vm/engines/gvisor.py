@@ -260,6 +260,7 @@ class Gvisor:
     memory_file = None
     wire: Wire = "veth"
     overhead_mib = overuse.SPARE_MIB
+    deterministic = False
     lacks: Mapping[Ability, str] = {
         "foreign images": "its guests' files are unpacked on the host, by a program that trusts what it unpacks",
         "kernel": "its guests run on gVisor's own kernel, which comes with runsc and takes no modules",

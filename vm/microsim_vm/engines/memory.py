@@ -65,14 +65,13 @@ def copy_out(pid: int, folder: Path) -> None:
     Raises:
         SnapshotError: The kernel does not let us read the guest's memory.
     """
-    with _memory(pid, os.O_RDONLY) as memory, open(folder / PAGES, "wb") as file:
-        mappings = _mappings(pid, folder / RAM)
-        runs = [run for mapping in mappings for run in _written(pid, mapping)]
+    with memory(pid, os.O_RDONLY) as source, open(folder / PAGES, "wb") as file:
+        runs = [run for mapping in mappings(pid, folder / RAM) for run in written(pid, mapping)]
         file.write(COUNT.pack(len(runs)))
         file.write(array("Q", [number for _, offset, size in runs for number in (offset, size)]).tobytes())
         for address, _, size in runs:
             for start in range(0, size, MAX_RUN):
-                file.write(os.pread(memory, min(MAX_RUN, size - start), address + start))
+                file.write(os.pread(source, min(MAX_RUN, size - start), address + start))
 
 
 def copy_in(pid: int, folder: Path) -> None:
@@ -81,14 +80,14 @@ def copy_in(pid: int, folder: Path) -> None:
     Raises:
         SnapshotError: The kernel does not let us write the guest's memory.
     """
-    with _memory(pid, os.O_RDWR) as memory:
-        mappings = _mappings(pid, folder / RAM)
+    with memory(pid, os.O_RDWR) as target:
+        mapped = mappings(pid, folder / RAM)
         for offset, data in _pages(folder):
             # /proc/<pid>/mem heeds no protection: what is outside the guest's memory is the engine's own.
-            where = [part for part in mappings if part.offset <= offset and offset + len(data) <= part.reach]
+            where = [part for part in mapped if part.offset <= offset and offset + len(data) <= part.reach]
             if not where:
                 raise SnapshotError("the engine has mapped the guest's memory in another way than it was saved")
-            _write_all(memory, data, where[0].start + offset - where[0].offset)
+            write_all(target, data, where[0].start + offset - where[0].offset)
 
 
 def flatten(folder: Path) -> None:
@@ -102,7 +101,7 @@ def flatten(folder: Path) -> None:
                 while start < end:
                     start += os.copy_file_range(source.fileno(), target.fileno(), end - start, start, start)
             for offset, data in _pages(folder):
-                _write_all(target.fileno(), data, offset)
+                write_all(target.fileno(), data, offset)
         os.replace(whole, folder / RAM)
     finally:
         whole.unlink(missing_ok=True)
@@ -110,7 +109,12 @@ def flatten(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _memory(pid: int, flags: int) -> Iterator[int]:
+def memory(pid: int, flags: int) -> Iterator[int]:
+    """Open a process's memory, which is read and written at its own addresses.
+
+    Raises:
+        SnapshotError: The kernel does not let us.
+    """
     try:
         fd = os.open(f"/proc/{pid}/mem", flags | os.O_CLOEXEC)
     except PermissionError:
@@ -125,7 +129,8 @@ def _memory(pid: int, flags: int) -> Iterator[int]:
         os.close(fd)
 
 
-def _mappings(pid: int, ram: Path) -> list[Mapping]:
+def mappings(pid: int, ram: Path) -> list[Mapping]:
+    """Return where a process has mapped a file."""
     inode = ram.stat().st_ino
     found = []
     with open(f"/proc/{pid}/maps") as lines:
@@ -137,7 +142,7 @@ def _mappings(pid: int, ram: Path) -> list[Mapping]:
     return found
 
 
-def _written(pid: int, mapping: Mapping) -> list[tuple[int, int, int]]:
+def written(pid: int, mapping: Mapping) -> list[tuple[int, int, int]]:
     """Return (address, offset in the file, size) of each run of pages that are the guest's own."""
     entries = array("Q")
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:
@@ -210,7 +215,8 @@ def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def _write_all(fd: int, data: memoryview, offset: int) -> None:
+def write_all(fd: int, data: memoryview, offset: int) -> None:
+    """Write all of some bytes at a place of a file."""
     while data:
-        written = os.pwrite(fd, data, offset)
-        data, offset = data[written:], offset + written
+        done = os.pwrite(fd, data, offset)
+        data, offset = data[done:], offset + done

@@ -9,9 +9,9 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from microsim_vm import tools, wallclock
 from microsim_vm.engines import hostcpu, memory, tsc
@@ -217,6 +217,7 @@ class Qemu:
     snapshot_files = (RAM, STATE)
     memory_file = RAM
     wire: Wire = "tap"
+    deterministic = False
     overhead_mib = OVERHEAD_MIB
     lacks: Mapping[Ability, str] = {}
 
@@ -280,33 +281,42 @@ class Qemu:
         self, boot: Boot, folder: Path, *, plug: Plug | None = None, private: bool = False, probe: bool = False
     ) -> QemuVm:
         """Boot a guest with its memory in ``folder/ram``; ``probe`` boots kernel and initramfs only."""
-        command_line = COMMAND_LINE + (" microsim.probe" if probe else "")
-        if self.accelerator == "tcg" and (khz := tsc.khz()):
-            command_line += f" tsc_early_khz={khz}"
+        command_line = self._command_line(boot) + (" microsim.probe" if probe else "")
         with open(folder / RAM, "wb") as ram:
             ram.truncate(boot.memory_mib << 20)
+            self._fill(ram, boot)
         with contextlib.ExitStack() as files:
             given = Given(files)
             arguments = [*self._arguments(boot, folder / RAM, given, share=not private), "-append", command_line]
             return QemuVm(arguments, boot, folder / RAM, plug, given, self.accelerator, shared=not private)
+
+    def _command_line(self, boot: Boot) -> str:
+        khz = tsc.khz() if self.accelerator == "tcg" else None
+        return COMMAND_LINE + (f" tsc_early_khz={khz}" if khz else "")
+
+    def _fill(self, ram: BinaryIO, boot: Boot) -> None:
+        """Write what is in the guest's memory before it boots: nothing."""
 
     def save(self, vm: Vm, folder: Path) -> None:
         """Stop the guest and write its device state; its memory is in ``folder/ram`` already."""
         assert isinstance(vm, QemuVm)
         try:
             self.pause(vm)
-            _save_devices(vm, folder)
+            save_devices(vm, folder)
         finally:
             vm.kill()
 
     def fork(self, boot: Boot, folder: Path, plug: Plug | None = None) -> QemuVm:
         """Start a guest from ``folder/ram`` (mapped private), ``folder/pages`` where there are, ``folder/state``."""
+        return self._forked(boot, folder, plug)
+
+    def _forked(self, boot: Boot, folder: Path, plug: Plug | None, more: Sequence[str] = ()) -> QemuVm:
         with contextlib.ExitStack() as files:
             given = Given(files)
             state = given.number(files.enter_context(open(folder / STATE, "rb")).fileno())
             # The device state has no configuration section, and says "running" where we want to say when.
             vm = QemuVm([
-                *self._arguments(boot, folder / RAM, given, share=False), "-append", COMMAND_LINE,
+                *self._arguments(boot, folder / RAM, given, share=False), *more, "-append", COMMAND_LINE,
                 "-S", "-incoming", "defer", "-global", "migration.send-configuration=off",
             ], boot, folder / RAM, plug, given, self.accelerator)  # fmt: skip
             started = time.monotonic()
@@ -342,7 +352,7 @@ class Qemu:
         assert isinstance(vm, QemuVm)
         self.pause(vm)
         memory.link(vm.ram.fileno(), folder / RAM)
-        _save_devices(vm, folder)
+        save_devices(vm, folder)
         memory.copy_out(vm.pid, folder)
 
     def flatten(self, folder: Path) -> None:
@@ -355,8 +365,12 @@ def _escaped(path: Path) -> str:
     return str(path).replace(",", ",,")
 
 
-def _save_devices(vm: QemuVm, folder: Path) -> None:
-    """Write the state of a paused guest's devices; the command's name tells who first needed it."""
+def save_devices(vm: QemuVm, folder: Path) -> None:
+    """Write the state of a paused guest's devices to a folder; the command's name tells who first needed it.
+
+    Raises:
+        SnapshotError: It could not be written.
+    """
     try:
         with open(folder / STATE, "wb") as state:
             vm.qmp.command("add-fd", descriptors=[state.fileno()], fdset_id=SAVED_SET)

@@ -70,8 +70,8 @@ class Qmp:
                 elif "return" in message:
                     return message["return"]
 
-    def wait_event(self, name: str, *, timeout_s: float) -> dict[str, Any]:
-        """Return the next event of that name, past ones included.
+    def wait_event(self, *names: str, timeout_s: float) -> dict[str, Any]:
+        """Return the next event of one of these names, past ones included.
 
         Raises:
             EngineError: It did not come in time.
@@ -79,7 +79,7 @@ class Qmp:
         deadline = time.monotonic() + timeout_s
         while True:
             event = self._events.popleft() if self._events else self._message(deadline)
-            if event.get("event") == name:
+            if event.get("event") in names:
                 return event
 
     def close(self) -> None:

@@ -11,7 +11,14 @@ from microsim_vm.cache import Cache
 from microsim_vm.engines import qemu, trials
 from microsim_vm.engines.base import ABILITIES, ISOLATIONS, Ability, Boot, Engine, need
 from microsim_vm.engines.gvisor import Gvisor
-from microsim_vm.errors import EngineUnavailableError, IsolationError, MicrosimError, SnapshotMismatchError
+from microsim_vm.engines.icount import Icount
+from microsim_vm.errors import (
+    DeterminismError,
+    EngineUnavailableError,
+    IsolationError,
+    MicrosimError,
+    SnapshotMismatchError,
+)
 from microsim_vm.tools import Progress
 
 ENGINES = ("auto", "qemu", "gvisor")
@@ -61,9 +68,24 @@ def check(engine: str, accelerator: str, isolation: str) -> None:
         tools.need("qemu-system-x86_64", "setpriv")
 
 
+def check_deterministic(engine: str, accelerator: str) -> None:
+    """Refuse an engine that is no deterministic machine.
+
+    Raises:
+        DeterminismError: It is gVisor, or QEMU with KVM.
+    """
+    other = "gVisor" if engine == Gvisor.name else "KVM" if accelerator == "kvm" else ""
+    if other:
+        raise DeterminismError(
+            f"a deterministic machine runs on QEMU with TCG, and {other} was asked for",
+            cause="its guests run on the host's processor, whose clocks and interrupts are the host's",
+            hint="leave engine and accelerator out, or the deterministic mode",
+        )
+
+
 def choose(
     engine: str, accelerator: str, isolation: str, *, probe: Boot, cache: Cache, progress: Progress,
-    needs: Sequence[Ability] = (),
+    needs: Sequence[Ability] = (), deterministic: bool = False,
 ) -> Choice:  # fmt: skip
     """Return the strongest engine that works here; an explicit choice is never replaced by another.
 
@@ -75,15 +97,21 @@ def choose(
         cache: Where a probe's result is kept.
         progress: Takes one-line texts.
         needs: What the engine must be able to do.
+        deterministic: All that its guests do has to follow from the snapshot and a seed.
 
     Raises:
+        DeterminismError: What was asked for cannot be deterministic.
         EngineUnavailableError: What was asked for does not work here.
         UnsupportedByEngineError: The engine that was asked for lacks an ability.
         IsolationError: What works here is weaker than ``isolation``.
         MissingToolError: What the engine needs is not installed.
     """
     check(engine, accelerator, isolation)
-    choice = _strongest(engine, accelerator, probe, cache, progress, needs)
+    if deterministic:
+        check_deterministic(engine, accelerator)
+        choice = Choice(Icount(), "the deterministic mode was asked for")
+    else:
+        choice = _strongest(engine, accelerator, probe, cache, progress, needs)
     need(choice.engine, *needs)
     if ISOLATIONS.index(choice.engine.isolation) > ISOLATIONS.index(isolation):
         raise IsolationError(
@@ -179,6 +207,8 @@ def of(identity: Mapping[str, str]) -> Engine:
     """Return the engine of an identity, whatever differs of it here."""
     if identity.get("engine") == Gvisor.name:
         return Gvisor(identity.get("platform", ""))
+    if "deterministic" in identity:
+        return Icount()
     return qemu.Qemu("kvm" if identity.get("accelerator") == "kvm" else "tcg")
 
 

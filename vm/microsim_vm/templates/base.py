@@ -78,7 +78,8 @@ class Base(msgspec.Struct, frozen=True):
 
 def recipe() -> str:
     """Return a digest of how a base layer is made: another recipe makes another layer of the same inputs."""
-    return digests.of_data([RECIPE, HOOK, SLIM, GUEST_PACKAGES, initramfs.INIT, initramfs.MODULES])
+    modules = [*initramfs.MODULES, *initramfs.MEMORY_MODULES]
+    return digests.of_data([RECIPE, HOOK, SLIM, GUEST_PACKAGES, initramfs.INIT, modules])
 
 
 def ensure(suite: str, packages: list[str], kernel: str, cache: Cache, progress: Progress) -> tuple[Base, Path]:

@@ -16,7 +16,10 @@ MODULES = (
     "virtio_ring", "virtio", "virtio_mmio", "virtio_blk", "virtio_console",
     "libcrc32c", "erofs", "overlay", "failover", "net_failover", "virtio_net",
 )  # fmt: skip
+# Beside those, for layers that lie in the guest's memory.
+MEMORY_MODULES = ("libnvdimm", "nd_btt", "nd_pmem", "nd_e820")
 LAYERS = ("base", "python", "world")
+LAYERS_IN_MEMORY = "microsim.layers=memory"
 PROBE_MARKER = "microsim: probe ok"
 
 # The overlay's upper layer is a tmpfs: every write is guest memory, so a fork copies no disk.
@@ -30,12 +33,20 @@ if busybox grep -q microsim.probe /proc/cmdline; then
     echo "@MARKER@"
     while :; do busybox sleep 3600; done
 fi
-while read -r module; do busybox insmod "/modules/$module.ko" || fail "module $module"; done < /modules/order
+load() { while read -r module; do busybox insmod "/modules/$module.ko" || fail "module $module"; done < "$1"; }
+load /modules/order
+dax=
+if busybox grep -q "@IN_MEMORY@" /proc/cmdline; then
+    load /modules/memory_order
+    dax=,dax
+fi
 lower=
+number=0
 for layer in @LAYERS@; do
     tries=0
     device=
     while [ -z "$device" ]; do
+        [ -n "$dax" ] && [ -b "/dev/pmem$number" ] && device="/dev/pmem$number"
         for entry in /sys/block/vd*; do
             [ "$(busybox cat "$entry/serial" 2>/dev/null)" = "$layer" ] && device="/dev/${entry##*/}"
         done
@@ -44,7 +55,8 @@ for layer in @LAYERS@; do
         [ -z "$device" ] && busybox sleep 0.05
     done
     busybox mkdir -p "/layers/$layer"
-    busybox mount -t erofs -o ro "$device" "/layers/$layer" || fail "mount $layer"
+    number=$((number + 1))
+    busybox mount -t erofs -o "ro$dax" "$device" "/layers/$layer" || fail "mount $layer"
     lower="/layers/$layer${lower:+:$lower}"
 done
 busybox mkdir -p /rw /root
@@ -76,14 +88,15 @@ def build(unpacked: Path, release: str, target: Path, progress: Progress) -> Non
         (root / name).mkdir(parents=True)
     shutil.copyfile(unpacked / "bin/busybox", root / "bin/busybox")
     available = {path.name: path for path in (unpacked / "lib/modules" / release).rglob("*.ko")}
-    for module in MODULES:
+    for module in (*MODULES, *MEMORY_MODULES):
         source = available.get(f"{module}.ko")
         if source is None:
             raise BakeError(f"kernel {release} has no module {module}", hint="choose Debian's cloud kernel package")
         shutil.copyfile(source, root / "modules" / source.name)
     (root / "modules/order").write_text("".join(f"{module}\n" for module in MODULES))
+    (root / "modules/memory_order").write_text("".join(f"{module}\n" for module in MEMORY_MODULES))
     script = INIT.replace("@LAYERS@", " ".join(LAYERS)).replace("@MARKER@", PROBE_MARKER)
-    (root / "init").write_text(script)
+    (root / "init").write_text(script.replace("@IN_MEMORY@", LAYERS_IN_MEMORY))
     paths = sorted(root.rglob("*"))
     for path in [root, *paths]:
         path.chmod(0o755)  # whatever this machine's umask is

@@ -244,6 +244,7 @@ class Document(_Part, frozen=True):
     wall_clock: WallClockStart | None = None
     controller: ControllerLimits = ControllerLimits()
     score: Source | None = None
+    deterministic: bool = False
 
 
 class Template(Document, frozen=True, kw_only=True):
@@ -289,8 +290,8 @@ class Template(Document, frozen=True, kw_only=True):
 
         Left out, because no image depends on them: the description, host paths, the machine's size and the
         warm-up timeout (the snapshot's key has the size), the controller's limits, which are sent with each episode,
-        where the wall clock starts, and all of the network but whether there is one. Bytes of files are not in it
-        either: see :meth:`input_files`.
+        where the wall clock starts, whether its machines are deterministic, and all of the network but whether there is
+        one. Bytes of files are not in it either: see :meth:`input_files`.
         """
         settings = {
             "schema": SCHEMA_VERSION,

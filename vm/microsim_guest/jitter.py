@@ -1,0 +1,102 @@
+"""A schedule for each number: who runs when, and for how long, as a stream of random numbers says.
+
+A deterministic machine's kernel would let the same threads take turns in the same way in each run. This process is
+started before the machine is saved. In a fork it is told a number; from then on it wakes at times drawn from it, takes
+the processor from whoever has it, and changes how long the kernel lets a thread run and whom it prefers. Nothing else
+of the machine depends on the number.
+"""
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import time
+from typing import Iterator, List, Tuple
+
+from microsim_guest import config, controlgroup, kernel
+
+READY = b"ready\n"
+SPIN = 200000  # rounds of a loop, most of them, before the first job: some milliseconds
+SHORTEST_S, LONGEST_S = 50e-6, 10e-3  # between two changes
+DEBUG = "/run/microsim-debug"
+# What the kernel has of these: how long a thread runs at least, and how far behind one has to be to displace another.
+KNOBS = (
+    ("min_granularity_ns", 50000, 8000000), ("latency_ns", 100000, 24000000),
+    ("wakeup_granularity_ns", 1, 4000000), ("base_slice_ns", 100000, 8000000),
+)  # fmt: skip
+NICEST = 15
+
+
+class Jitter:
+    """The process, as the agent sees it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "microsim_guest.jitter"],
+            env=dict(os.environ, PYTHONPATH=config.GUEST_FOLDER),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != READY:
+            raise RuntimeError("the process that draws schedules did not start")
+
+    def begin(self, schedule: int) -> None:
+        """Follow a schedule from here on."""
+        assert self._process.stdin is not None
+        for _ in range(random.Random("spin {}".format(schedule)).randrange(SPIN)):
+            pass
+        self._process.stdin.write(b"%d\n" % schedule)
+        self._process.stdin.flush()
+
+
+def _open_knobs() -> List[Tuple[int, int, int]]:
+    """Open the scheduler's settings, and let it end a thread's turn in the middle of a tick."""
+    kernel.mount("debugfs", DEBUG, "debugfs")
+    folder = os.path.join(DEBUG, "sched")
+    with open(os.path.join(folder, "features"), "w") as features:
+        features.write("HRTICK")
+    found = []
+    for name, least, most in KNOBS:
+        with contextlib.suppress(FileNotFoundError):
+            found.append((os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CLOEXEC), least, most))
+    kernel.detach(DEBUG)
+    return found
+
+
+def _threads() -> Iterator[int]:
+    """Yield all threads of commands and controllers."""
+    for folder, _, _ in os.walk(controlgroup.ROOT):
+        if folder != controlgroup.ROOT:
+            with contextlib.suppress(OSError):  # it may have gone
+                with open(os.path.join(folder, "cgroup.threads")) as file:
+                    yield from map(int, file.read().split())
+
+
+def _follow(schedule: int, knobs: List[Tuple[int, int, int]]) -> None:
+    draw = random.Random(schedule)
+    while True:
+        time.sleep(SHORTEST_S * (LONGEST_S / SHORTEST_S) ** draw.random())
+        for knob, least, most in knobs:
+            os.write(knob, b"%d" % int(least * (most / least) ** draw.random()))
+        if draw.random() < 0.5:
+            for thread in _threads():
+                with contextlib.suppress(OSError):  # it may have ended
+                    os.setpriority(os.PRIO_PROCESS, thread, draw.randint(0, NICEST))
+
+
+def main() -> None:
+    """Get ready, and follow the schedule that is asked for."""
+    knobs = _open_knobs()
+    kernel.set_oom_score(kernel.OOM_AGENT)
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
+    line = sys.stdin.buffer.readline()
+    if line:
+        _follow(int(line), knobs)
+
+
+if __name__ == "__main__":
+    main()
