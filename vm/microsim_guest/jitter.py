@@ -26,6 +26,7 @@ KNOBS = (
     ("wakeup_granularity_ns", 1, 4000000), ("base_slice_ns", 100000, 8000000),
 )  # fmt: skip
 NICEST = 15
+PREFERENCES = 0.1  # share of changes that also change whom the kernel prefers
 
 
 class Jitter:
@@ -67,11 +68,17 @@ def _open_knobs() -> List[Tuple[int, int, int]]:
 
 def _threads() -> Iterator[int]:
     """Yield all threads of commands and controllers."""
-    for folder, _, _ in os.walk(controlgroup.ROOT):
-        if folder != controlgroup.ROOT:
-            with contextlib.suppress(OSError):  # it may have gone
-                with open(os.path.join(folder, "cgroup.threads")) as file:
-                    yield from map(int, file.read().split())
+    with os.scandir(controlgroup.ROOT) as groups:
+        folders = [group.path for group in groups if group.is_dir(follow_symlinks=False)]
+    for folder in folders:
+        with os.scandir(folder) as groups:
+            folders += [group.path for group in groups if group.is_dir(follow_symlinks=False)]
+        with contextlib.suppress(OSError):  # it may have gone
+            threads = os.open(os.path.join(folder, "cgroup.threads"), os.O_RDONLY)
+            try:
+                yield from map(int, os.read(threads, 65536).split())
+            finally:
+                os.close(threads)
 
 
 def _follow(schedule: int, knobs: List[Tuple[int, int, int]]) -> None:
@@ -80,7 +87,7 @@ def _follow(schedule: int, knobs: List[Tuple[int, int, int]]) -> None:
         time.sleep(SHORTEST_S * (LONGEST_S / SHORTEST_S) ** draw.random())
         for knob, least, most in knobs:
             os.write(knob, b"%d" % int(least * (most / least) ** draw.random()))
-        if draw.random() < 0.5:
+        if draw.random() < PREFERENCES:
             for thread in _threads():
                 with contextlib.suppress(OSError):  # it may have ended
                     os.setpriority(os.PRIO_PROCESS, thread, draw.randint(0, NICEST))
