@@ -17,8 +17,8 @@ from microsim_guest import camera, codec, middleware
 
 from microsim_vm import answers, apart, controllers, episode, film, reset_options
 from microsim_vm.agent import Client
-from microsim_vm.engines.base import Vm
 from microsim_vm.deterministic import History
+from microsim_vm.engines.base import Vm
 from microsim_vm.episode import EpisodeRecord
 from microsim_vm.errors import ControllerLateError, ControllerTimeoutError, EngineError, SeedError
 from microsim_vm.guest import Guest

@@ -80,7 +80,7 @@ def digest(pid: int, folder: Path, state: Path) -> str:
 def _place(pid: int, folder: Path) -> int:
     """Return where the mailbox is in a QEMU's address space."""
     for mapping in memory.mappings(pid, folder / RAM):
-        if mapping.offset <= mailbox.AT and mailbox.AT + mailbox.SIZE <= mapping.reach:
+        if mapping.offset <= mailbox.AT and mapping.reach >= mailbox.AT + mailbox.SIZE:
             return mapping.start + mailbox.AT - mapping.offset
     raise SnapshotError("the engine has mapped the guest's memory in another way than it was saved")
 
