@@ -11,10 +11,12 @@ order = []
 
 
 def note(number: int) -> None:
+    """Note who runs; a call is where a thread can be made to wait for another one."""
     order.append(number)
 
 
 def work(number: int) -> None:
+    """Add, and let others come between reading and writing."""
     global total
     for _ in range(ROUNDS):
         seen = total
