@@ -143,7 +143,7 @@ class Forker:
             wait_s: How long it may wait for memory.
         """
         if self.engine.deterministic:
-            raise deterministic.refused("no sandboxes", "what lives on its own is asked things at the host's times")
+            raise deterministic.refused("no life between two requests", "it would be asked things at the host's times")
         phases: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
             with naming_full_disk("the record of a guest", runtime.folder(), RUNTIME_HINT):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from microsim_vm import owner, reaper
+from microsim_vm import deterministic, owner, reaper
 from microsim_vm import volumes as volume_store
 from microsim_vm.cache import Cache
 from microsim_vm.engines import memory
@@ -144,6 +144,8 @@ class Sandbox(Guest, Facts):
             return cls._start(store, record, lambda folder: _link(source, folder), progress)
         found = find_template(str(template or "base"), search_path(templates, Path.cwd()))
         found = msgspec.structs.replace(found, machine=msgspec.structs.replace(found.machine, **shape))
+        if options.deterministic or found.deterministic:
+            raise deterministic.refused("no sandboxes", "what lives on its own is asked things at the host's times")
         volume_store.need_slots(len(mounts), network=found.network != "none")
         world = warm(found, options, progress, needs=["volumes"] if mounts else [])
         origin = Origin.of(world.forker, world.digest)
