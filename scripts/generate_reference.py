@@ -78,8 +78,8 @@ TOP_LEVEL = {
     "warmup_timeout_s": "Time for the world to be loaded, in seconds.",
     "network": "What a rollout reaches: `none` is a loopback; `island` adds its own machines and their gateway; "
     "`egress` adds what the key `egress` lists. See [networks](islands.md).",
-    "deterministic": "whether [every bit](determinism.md) of its machines follows from the snapshot and the seed; needs "
-    "one processor and no network",
+    "deterministic": "Whether [every bit](determinism.md) of its machines follows from the snapshot and the seed; they "
+    "have one processor, and no network.",
     "wall_clock": "`now`, or a date and time in quotes: where [the wall clock](randomness.md#the-wall-clock) of a "
     "rollout starts. Default: `now` under `network: egress`, else 2025-01-02T00:00:00Z.",
     "egress": "What may be reached over TCP under `network: egress`.",

@@ -1,4 +1,4 @@
-"""The deterministic machine, as far as no guest is needed: what it refuses, where things lie, what follows from what."""
+"""The deterministic machine without a guest: what it refuses, where things lie, what follows from what."""
 
 from __future__ import annotations
 
