@@ -30,18 +30,11 @@ PREFERENCES = 0.1  # share of changes that also change whom the kernel prefers
 
 
 class Jitter:
-    """The process, as the agent sees it."""
+    """The process, as the agent sees it, and the one that keeps the processor from being idle."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "microsim_guest.jitter"],
-            env=dict(os.environ, PYTHONPATH=config.GUEST_FOLDER),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self._process.stdout is not None
-        if self._process.stdout.readline() != READY:
-            raise RuntimeError("the process that draws schedules did not start")
+        self._process = _started("microsim_guest.jitter")
+        self._idler = _started("microsim_guest.idler")
 
     def begin(self, schedule: int) -> None:
         """Follow a schedule from here on."""
@@ -50,6 +43,20 @@ class Jitter:
             pass
         self._process.stdin.write(b"%d\n" % schedule)
         self._process.stdin.flush()
+
+
+def _started(module: str) -> "subprocess.Popen[bytes]":
+    """Start a process, and wait until it is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module],
+        env=dict(os.environ, PYTHONPATH=config.GUEST_FOLDER),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    if process.stdout.readline() != READY:
+        raise RuntimeError("{} did not start".format(module))
+    return process
 
 
 def _open_knobs() -> List[Tuple[int, int, int]]:
