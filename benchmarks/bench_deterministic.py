@@ -64,7 +64,7 @@ def main() -> None:
     figures: dict[str, object] = {"machine": common.machine(), "load": os.getloadavg()}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.workers) as pool:
         binary = compiled(Path(folder))
-        programs = ("threads.py", "race.cpp", "peers.py")
+        programs = ("threads.py", "race.cpp", "peers.py", "idle.py")
         rows = []
         for program in programs:
             for seed in range(1, options.seeds + 1):

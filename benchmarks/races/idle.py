@@ -1,6 +1,10 @@
-import time, hashlib
-h = hashlib.sha256()
-for i in range(400):
-    time.sleep(0.0005 + (i * 7919 % 13) * 0.0003)
-    h.update(str(time.monotonic_ns()).encode())
-print(0, h.hexdigest(), time.monotonic_ns())
+"""Sleeps again and again, so that the processor has nothing to do. Prints when it woke."""
+
+import hashlib
+import time
+
+woke = hashlib.sha256()
+for number in range(300):
+    time.sleep(0.0005 + number * 7919 % 13 * 0.0003)
+    woke.update(b"%d" % time.monotonic_ns())
+print(0, woke.hexdigest(), time.monotonic_ns())
