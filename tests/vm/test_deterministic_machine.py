@@ -82,7 +82,7 @@ def script(world: WarmWorld, name: str, seed: int, schedule: int | None = None) 
 def test_forks_of_a_seed_are_bit_identical_and_another_seed_is_another_interleaving(
     world: WarmWorld, busy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also on a loaded host, and while QEMU is asked things all the time: it may not matter when it wakes up for them."""
+    """Also on a loaded host, and while QEMU is asked things all the time: when it wakes up for them may not matter."""
     monkeypatch.setattr(deterministic, "LOOK_S", 0.0005)
     for name in ("threads.py", "peers.py", "idle.py"):
         with ThreadPoolExecutor(AT_ONCE) as pool:
