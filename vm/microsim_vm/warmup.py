@@ -70,6 +70,8 @@ def _warm_up(
     subnets: str,
 ) -> Snapshot:  # fmt: skip
     saved = saved_bytes(engine, template.machine.memory_mib)
+    if engine.deterministic:  # its layers lie in its memory
+        saved += sum(path.stat().st_size for path in image.layers.values())
     # A file that is written anew is there twice for a moment.
     more = saved if engine.memory_file is None else SPARE_BYTES
     need_space(cache.root, saved + more, f"the snapshot of {template.name}")
