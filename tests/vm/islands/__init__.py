@@ -24,7 +24,7 @@ from microsim_vm.world import WarmWorld, warm
 
 FOLDER = Path(__file__).parent
 # All that follows is forked from one snapshot: a policy, and what it lets through, are in no image.
-ISLE = "name: isle\nextends: cartpole\nnetwork: island\nmachine: {memory_mib: 192}\n"
+ISLE = "name: isle\nextends: cartpole\nnetwork: island\nmachine: {memory_mib: 384}\n"
 ADDRESSES = ipaddress.IPv4Network("198.18.0.0/15")
 
 
