@@ -153,7 +153,7 @@ def test_a_shell_program_balances_the_pole_and_much_is_said_both_ways(sim: Machi
     two = run(sim, long, kind="program")
     assert two.error is None
     assert two.steps > 5  # until the pole has fallen
-    # Its copies, on their way, come to 150 MiB: with less than twice that, a busy guest is now and then over its limits.
+    # Its copies on their way come to 150 MiB: with less than twice that, a busy guest is now and then over its limits.
     large = "def act(observation):\n    return bytearray(17_000_000)\n"
     alone, two = run(plain, large, memory_mib=280), run(sim, large, memory_mib=280)
     assert "17000000 bytes of attachments" in str(alone.error)
