@@ -6,16 +6,21 @@ Templates are read here, and nothing is built, booted or written.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from microsim_vm.errors import MicrosimError, SeedError
 
 from .errors import MarkerError, NoWorldError
+from .interleavings.marker import NAME as INTERLEAVINGS
+from .interleavings.marker import Interleavings, interleavings_of, schedule_ids
 from .markers import mark_location, microsim_mark
 from .seeds import check_seeds, run_id, seed_ids, seed_of_test
 from .settings import located
 from .state import RUN, Run, SeedParam
+
+if TYPE_CHECKING:
+    from microsim_vm.templates.spec import Template
 
 PARAMETER = "rollout"
 
@@ -33,13 +38,13 @@ def parametrize_seeds(metafunc: pytest.Metafunc) -> None:
     if PARAMETER not in metafunc.fixturenames:
         return
     try:
-        runs = microsim_mark(metafunc.definition).repeat
+        runs, search = microsim_mark(metafunc.definition).repeat, interleavings_of(metafunc.definition)
     except MarkerError:  # which is reported with the test's other mistakes
-        runs = 1
+        runs, search = 1, None
     owner, mark = next(metafunc.definition.iter_markers_with_node("seeds"), (None, None))
     if owner is None or mark is None:
-        if runs > 1:
-            params = [SeedParam(None, 1, run_id("", run) or _UNNAMED, run, runs) for run in range(1, runs + 1)]
+        params = list(_runs(None, 1, "", runs, search))
+        if len(params) > 1 or search:
             ids: list[Any] = [param.id or pytest.HIDDEN_PARAM for param in params]
             metafunc.parametrize(PARAMETER, params, indirect=True, ids=ids)
         return
@@ -52,11 +57,24 @@ def parametrize_seeds(metafunc: pytest.Metafunc) -> None:
     # The fixture's own scope, which is the function: a session-scoped parameter would make collection
     # quadratic and regroup the tests.
     params = [
-        SeedParam(seed, len(seeds), run_id(name, run), run, runs)
+        param  # a seed's runs next to each other, so that what they leave for each other is soon gone
         for seed, name in zip(seeds, seed_ids(seeds), strict=True)
-        for run in range(1, runs + 1)  # next to each other, so that what they leave for each other is soon gone
+        for param in _runs(seed, len(seeds), name, runs, search)
     ]
     metafunc.parametrize(PARAMETER, params, indirect=True, ids=[param.id for param in params])
+
+
+def _runs(seed: int | None, seeds: int, name: str, runs: int, search: Interleavings | None) -> Iterator[SeedParam]:
+    """Yield the runs of one seed: as often as is asked, or once under each schedule."""
+    if search is None:
+        for run in range(1, runs + 1):
+            yield SeedParam(seed, seeds, run_id(name, run) or _UNNAMED, run, runs)
+        return
+    named = zip(search.schedules, schedule_ids(search.schedules), strict=True)
+    for run, (schedule, its_name) in enumerate(named, start=1):
+        yield SeedParam(
+            seed, seeds, f"{name}-{its_name}".lstrip("-"), run, len(search.schedules), schedule, search.exhaustive
+        )
 
 
 def param_of(item: pytest.Item) -> SeedParam | None:
@@ -133,13 +151,18 @@ def problems_of(item: pytest.Item) -> Iterator[str]:
             f"{mark_location(item, 'seeds')}: a test with the marker seeds does not use the fixture "
             "rollout, so that the seeds reach nothing; add rollout to its arguments"
         )
+    if PARAMETER not in names and any(mark.name == INTERLEAVINGS for mark in item.own_markers):
+        yield (
+            f"{mark_location(item, INTERLEAVINGS)}: a test with the marker interleavings does not use the fixture "
+            "rollout, so that no schedule reaches it; add rollout to its arguments"
+        )
     try:
-        mark = microsim_mark(item)
+        mark, search = microsim_mark(item), interleavings_of(item)
     except MarkerError as error:
         yield str(error)
         return
     param = param_of(item)
-    if PARAMETER in names and mark.repeat != (param.runs if param else 1):
+    if PARAMETER in names and search is None and mark.repeat != (param.runs if param else 1):
         owner = next(owner for owner, mark in item.iter_markers_with_node("microsim") if "repeat" in mark.kwargs)
         yield (
             f"{mark_location(owner, 'microsim')}: @pytest.mark.microsim: repeat is too late in the marks of one "
@@ -169,15 +192,25 @@ def world_of(item: pytest.Item) -> str:
     return located(marked, item.path.parent) if marked else session_world(item)
 
 
-def next_world(item: pytest.Item) -> str | None:
-    """Return the name of the world that the test after this one will fork, or None where it forks none."""
+def deterministic(item: pytest.Item, world: str) -> bool:
+    """Tell whether a test's rollout, forked from that world, has a deterministic machine: all have, or it asks for one.
+
+    Raises:
+        MicrosimError: If a marker of the test, or the world's template, is wrong.
+    """
+    run = item.config.stash[RUN]
+    return run.settings.deterministic or run.template(world).deterministic or interleavings_of(item) is not None
+
+
+def forks_next(item: pytest.Item, world: str) -> bool:
+    """Tell whether the test after this one will fork the same world, in a machine that can be started ahead."""
     following = item.config.stash[RUN].nextitem
     if following is None or PARAMETER not in getattr(following, "fixturenames", ()):
-        return None
+        return False
     try:
-        return world_of(following)
+        return world_of(following) == world and not deterministic(following, world)
     except MicrosimError:  # which is that test's to report
-        return None
+        return False
 
 
 def session_world(node: pytest.Item | pytest.Session) -> str:
@@ -204,17 +237,35 @@ def check_command_line(config: pytest.Config) -> None:
             run.template(run.settings.world or "")
         except (MicrosimError, OSError) as error:
             raise pytest.UsageError(f"--microsim-world: {error}") from None
+    if run.settings.deterministic:
+        from microsim_vm.engines.select import check_deterministic
+
+        try:
+            check_deterministic(run.settings.engine, run.settings.accel)
+        except MicrosimError as error:
+            raise pytest.UsageError(f"--microsim-deterministic: {error}") from None
 
 
 def _template_problem(run: Run, item: pytest.Item, marked: str | None) -> Iterator[str]:
     """Yield what keeps a test's world from being used, and who asked for it."""
     try:
-        run.template(marked or session_world(item))
+        name = marked or session_world(item)
+        template = run.template(name)
+        if deterministic(item, name):
+            _check_deterministic(run, template)
     except NoWorldError as error:
         yield str(error)
     except (MicrosimError, OSError) as error:
         source = f"the marker at {mark_location(*_world_marker(item))}" if marked else run.settings.world_source
         yield f"{error}\n  asked for by: {source} (marker wins over command line, that over ini file)"
+
+
+def _check_deterministic(run: Run, template: Template) -> None:
+    from microsim_vm import deterministic as machines
+    from microsim_vm.engines.select import check_deterministic
+
+    check_deterministic(run.settings.engine, run.settings.accel)
+    machines.check_template(template)
 
 
 def _world_marker(item: pytest.Item) -> tuple[Any, str]:

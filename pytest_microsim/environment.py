@@ -14,14 +14,17 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEX
 _LOCALE = ("LANG", "LC_ALL")
 _NOT_THE_ENGINE = ("cpu", "arguments")  # of an engine's identity: a knob of its own, and what follows from the release
 DIGITS = 16
+FROM_SEED = "derived from the seed"
+"""What is said of a knob that each seed sets for itself."""
 
 
-def environment_of(world: WarmWorld, seed: int) -> dict[str, Any]:
+def environment_of(world: WarmWorld, seed: int, schedule: int | None = None) -> dict[str, Any]:
     """Return the environment of one rollout, for :func:`pytest_microsim.gates.comparability.compare`.
 
     Args:
         world: What it was forked from.
         seed: The rollout's seed.
+        schedule: Of a deterministic machine, in which order its threads take turns; None for that of the seed.
 
     Returns:
         Simple types, by knob; None for what was not pinned.
@@ -43,6 +46,8 @@ def environment_of(world: WarmWorld, seed: int) -> dict[str, Any]:
         "digest": world.digest,
         "versions": dict(manifest.warmup.versions),
     }
+    if world.deterministic:
+        environment["schedule"] = FROM_SEED if schedule is None else schedule
     if world.others:
         environment["machines"] = {
             name: {"digest": other.digest, "versions": dict(other.snapshot.manifest.warmup.versions)}

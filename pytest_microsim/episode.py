@@ -39,6 +39,9 @@ class Episode:
             it met, processes left behind. One line each; as far as it can be seen.
         error: Why the episode could not be finished, or is invalid; or None.
         controller: What drove it, as ``run`` was given it, with its arguments.
+        schedule: Of a deterministic machine, the number of the order in which its threads took turns; else None.
+        run_digest: Of a deterministic machine, a digest of all its memory and devices at the episode's end, hex; else
+            "".
     """
 
     def __init__(self, record: EpisodeRecord, *, controller: str = "") -> None:
@@ -60,6 +63,8 @@ class Episode:
         self.attempts: tuple[str, ...] = record.attempts
         self.error: MicrosimError | None = record.error
         self.controller: str = controller
+        self.schedule: int | None = record.schedule
+        self.run_digest: str = record.run_digest
 
     @property
     def stdout(self) -> str:

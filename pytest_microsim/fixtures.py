@@ -13,8 +13,9 @@ import pytest
 from microsim_vm.errors import MicrosimError
 
 from .alone import replay_of
-from .collection import next_world, param_of, seed_of, session_world, world_of
+from .collection import deterministic, forks_next, param_of, seed_of, session_world, world_of
 from .environment import environment_of
+from .interleavings.skipping import skip_needless
 from .markers import microsim_mark
 from .report import captures, videos
 from .report.rollouts import fork_phases
@@ -22,7 +23,7 @@ from .scenarios.collection import scenario_of
 from .scenarios.running import describe
 from .state import ITEM, RUN, ItemState
 from .stopping import stops
-from .worlds import WorldPool
+from .worlds import WorldPool, label_of
 
 if TYPE_CHECKING:
     from microsim_vm.world import WarmWorld
@@ -46,8 +47,11 @@ def warm_world(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> W
     --microsim-world chooses it, or the ini setting microsim_world.
     """
     _refuse_when_stopping(request)
+    run = request.config.stash[RUN]
     with _plain_failure():
-        return _microsim_worlds.get(session_world(request.session))
+        name = session_world(request.session)
+        exactly = run.settings.deterministic or run.template(name).deterministic
+        return _microsim_worlds.get(name, deterministic=exactly)
 
 
 @pytest.fixture
@@ -68,21 +72,26 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         scenario = scenario_of(item)
         if scenario is not None:
             describe(scenario, item, state)
-        world = _microsim_worlds.get(name)
-        state.world, state.warm = world.template.name, world
+        skip_needless(item, state)
+        world = _microsim_worlds.get(name, deterministic=deterministic(item, name))
+        state.world, state.warm = label_of(world), world
         state.digest, state.snapshot, state.env = world.digest, world.snapshot.key, world.template.env
         state.others = {machine: other.template.name for machine, other in world.others.items()}
-        state.environment = environment_of(world, seed)
+        schedule = state.param.schedule if state.param else None
+        state.environment = environment_of(world, seed, schedule)
         state.replay = replay_of(item, seed, world)
         clock = state.replay.wall_clock
-        again = partial(world.fork, seed, reseed=mark.reseed, wall_clock="now" if clock is None else clock)
+        again = partial(
+            world.fork, seed, reseed=mark.reseed, wall_clock="now" if clock is None else clock, schedule=schedule
+        )
         asked = time.time()
         machine = again()
-        state.phases += fork_phases(asked, time.time(), machine.timings["fork"] / 1000.0)
+        if not world.deterministic:  # whose machine is forked when it is asked something
+            state.phases += fork_phases(asked, time.time(), machine.timings["fork"] / 1000.0)
     state.rollout = Rollout(
         machine,
         seed=seed,
-        world=state.world,
+        world=world.template.name,
         controller_folders=[item.path.parent, item.config.rootpath, Path.cwd()],
         reseed=mark.reseed,
         max_steps=mark.max_steps,
@@ -90,7 +99,7 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         again=again,
     )
     with captures.kept(state):
-        if name == next_world(item):
+        if not world.deterministic and forks_next(item, name):
             world.prepare()
         yield state.rollout
     videos.made(state)

@@ -61,6 +61,20 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="K/N",
         help="run the K-th of N parts of the suite, for jobs side by side; the seeds of one test stay together",
     )
+    group.addoption(
+        "--microsim-deterministic",
+        action="store_true",
+        help="run every rollout in a deterministic machine, whose seed decides also when which thread runs: each bit "
+        "is the same in every run, at the cost of speed (default: the ini setting microsim_deterministic, or the "
+        "template's own deterministic: true)",
+    )
+    group.addoption(
+        "--microsim-interleavings",
+        type=_schedules_text,
+        metavar="SCHEDULES",
+        help="try these schedules in place of those of the interleavings marker: a range 0:1000 (the end is not "
+        "included), or a list 37,112",
+    )
     group.addoption("--microsim-engine", choices=ENGINES, help="the program that runs the guests (default: auto)")
     group.addoption(
         "--microsim-accel",
@@ -158,6 +172,12 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("microsim_annotations", f"one of {', '.join(RUNNERS)}")
     parser.addini("microsim_world", "the world that rollouts are forked from")
     parser.addini("microsim_templates", "directories of templates, relative to this file", type="paths", default=[])
+    parser.addini(
+        "microsim_deterministic",
+        "whether every rollout runs in a deterministic machine",
+        type="bool",
+        default=False,
+    )
     parser.addini("microsim_engine", f"one of {', '.join(ENGINES)}")
     parser.addini("microsim_accel", f"one of {', '.join(ACCELS)}")
     parser.addini("microsim_isolation", f"one of {', '.join(ISOLATIONS)}")
@@ -217,3 +237,10 @@ def _seeds_text(text: str) -> str:
     except SeedError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def _schedules_text(text: str) -> str:
+    try:
+        return _seeds_text(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"schedules are given as seeds are: {error}") from None

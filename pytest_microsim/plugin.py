@@ -14,6 +14,9 @@ from .baselines.session import KEY as BASELINE
 from .baselines.session import Baselines, needs
 from .collection import check_command_line, parametrize_seeds, report_problems
 from .fixtures import _microsim_worlds, rollout, warm_world
+from .interleavings.judging import Schedules
+from .interleavings.marker import REGISTERED as INTERLEAVINGS
+from .interleavings.skipping import note_failed
 from .markers import REGISTERED
 from .options import add_options
 from .report import captures, trajectories, videos
@@ -31,7 +34,7 @@ from .report.verdicts import Verdicts
 from .scenarios.collection import collected
 from .scenarios.judging import PassRates
 from .sharding import note_empty_shard, pass_empty_shard, select_shard
-from .state import ITEM, REPEATS, RUN, Run
+from .state import ITEM, REPEATS, RUN, SEARCH, Run
 from .stopping import Stopping
 
 __all__ = ["_microsim_worlds", "rollout", "warm_world"]
@@ -48,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and in the process that judges the collector of reports."""
-    for line in REGISTERED:
+    for line in (*REGISTERED, INTERLEAVINGS):
         config.addinivalue_line("markers", line)
     config.stash[RUN] = Run(config)
     without_workers(config)
@@ -59,6 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Stopping(config))
         config.pluginmanager.register(Pages(config))
         config.pluginmanager.register(Annotating(config))
+        add_judge(config, Schedules())
         add_judge(config, PassRates())
     if config.stash[RUN].settings.baseline != "off":
         baselines = Baselines(config)
@@ -68,8 +72,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of pytest-xdist where the runs of one seed find each other."""
-    node.workerinput[REPEATS] = node.config.stash[RUN].repeats.address
+    """Tell a worker of pytest-xdist where the runs of one seed find each other, and where failed schedules are."""
+    run = node.config.stash[RUN]
+    node.workerinput.update({REPEATS: run.repeats.address, SEARCH: run.search.address})
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -154,6 +159,7 @@ def pytest_runtest_makereport(
     if call.when == "call" and state is not None and item.stash.get(_CALLED, True):
         trajectories.written(item, state, report)
         videos.announced(item, state, report)
+        note_failed(item, state, report)
     if call.when != "teardown":
         # The set-up's report makes the group known even if the call never ends; the call's replaces it.
         payload = payload_of(item, report, ended=call.when == "call" and item.stash.get(_CALLED, True))

@@ -25,6 +25,7 @@ _PART = rf"[0-9a-f]{{{DIGITS}}}"
 _FORM = re.compile(
     rf"(?P<test>{_PART})\.(?P<seed>[0-9]{{1,40}})\.(?P<image>{_PART})\.(?P<snapshot>{_PART})"
     rf"\.(?P<controllers>{_PART}|{NOTHING})\.(?P<episodes>{_PART}|{NOTHING})\.(?P<clock>now|[0-9]{{1,10}}(\.[0-9]{{1,6}})?)"
+    rf"(\.s(?P<schedule>[0-9]{{1,40}})\.(?P<run>{_PART}|{NOTHING}))?"
 )
 
 
@@ -42,6 +43,8 @@ class ReplayId:
         episodes: Of all that was recorded of its episodes, also of those that were not finished, and of which error
             left nothing to record; "none" where no episode was begun.
         wall_clock: Where its wall clock started, in seconds since 1970; None for the present.
+        schedule: In which order the threads of its deterministic machine took turns; None for every other machine.
+        run: Of all that was in that machine at the end; "none" where it was asked nothing, and for every other machine.
     """
 
     test: str
@@ -51,6 +54,8 @@ class ReplayId:
     controllers: str = NOTHING
     episodes: str = NOTHING
     wall_clock: float | None = None
+    schedule: int | None = None
+    run: str = NOTHING
 
     @classmethod
     def parse(cls, text: str) -> ReplayId:
@@ -62,9 +67,23 @@ class ReplayId:
         found = _FORM.fullmatch(text.strip())
         if found is None:
             raise ValueError(f"{text!r} is not what a failed rollout printed after --microsim-replay")
-        test, seed, image, snapshot, controllers, episodes, clock = found.group(*found.re.groupindex)
+        test, image, snapshot, controllers, episodes = found.group(
+            "test", "image", "snapshot", "controllers", "episodes"
+        )
+        clock, schedule, run = found.group("clock", "schedule", "run")
         start = None if clock == "now" else float(clock)
-        return cls(test, int(seed), image, snapshot, controllers, episodes, start)
+        order = None if schedule is None else int(schedule)
+        return cls(
+            test,
+            int(found["seed"]),
+            image,
+            snapshot,
+            controllers,
+            episodes,
+            start,
+            order,
+            NOTHING if run is None else run,
+        )
 
     @classmethod
     def of(cls, test: str, seed: int, world: WarmWorld, wall_clock: float | None) -> ReplayId:
@@ -85,13 +104,17 @@ class ReplayId:
         episodes = rollout.traces()
         return replace(
             self,
+            schedule=rollout.schedule,
+            run=rollout.run_digest[:DIGITS] or NOTHING,
             controllers=digest_of(*rollout.controllers) if rollout.controllers else NOTHING,
             episodes=digest_of(combined(episodes)) if episodes else NOTHING,
         )
 
     def __str__(self) -> str:
         clock = "now" if self.wall_clock is None else f"{self.wall_clock:.6f}".rstrip("0").rstrip(".")
-        parts = (self.test, self.seed, self.image, self.snapshot, self.controllers, self.episodes, clock)
+        parts = [self.test, self.seed, self.image, self.snapshot, self.controllers, self.episodes, clock]
+        if self.schedule is not None:
+            parts += [f"s{self.schedule}", self.run]
         return ".".join(map(str, parts))
 
 
@@ -120,12 +143,18 @@ def verdict(asked: ReplayId, came: ReplayId) -> tuple[bool, str]:
             ("the world's snapshot (engine, processor or machine size)", asked.snapshot == came.snapshot),
             ("the controller, or what it was run with", asked.controllers == came.controllers),
             ("where the wall clock starts", asked.wall_clock == came.wall_clock),
+            ("in which order threads take turns", asked.schedule == came.schedule),
         )
         if not same
     ]
     since = f"; not the same as then: {', '.join(changed)}" if changed else ""
-    if asked.episodes == came.episodes == NOTHING:
+    if asked.run == came.run != NOTHING:
+        return True, f"to the last bit of the machine's memory the run of that rollout ({came.run}){since}"
+    if asked.episodes == came.episodes == NOTHING and asked.run == came.run:
         return not changed, f"no episode to compare, then or now{since}"
+    if asked.episodes == came.episodes and asked.run != came.run:
+        since = since or "; the test asks something else of it"
+        return False, f"another run of the whole machine than that rollout's ({came.run} now, {asked.run} then){since}"
     if asked.episodes == came.episodes:
         return True, f"bit by bit the episodes of that rollout ({came.episodes}){since}"
     if not changed:

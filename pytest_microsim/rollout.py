@@ -271,6 +271,20 @@ class Rollout:
         return Playing(self.machine, messages, timeout_seconds)
 
     @property
+    def schedule(self) -> int | None:
+        """Of a deterministic machine, the number of the order in which its threads take turns; else None."""
+        return self.machine.schedule
+
+    @property
+    def run_digest(self) -> str:
+        """Of a deterministic machine, a digest of all its memory and devices as the last call left them, hex.
+
+        Two rollouts with the same digest were the same to the last bit. "" before the first call, and for every other
+        machine.
+        """
+        return self.machine.run_digest
+
+    @property
     def machines(self) -> Mapping[str, Machine]:
         """All machines of the rollout by their names; the template's own is "sim", and often the only one."""
         return MappingProxyType(self.machine.machines)

@@ -34,6 +34,8 @@ class Settings:
         world_source: The flag or ini setting that chose it.
         templates: Directories to search for templates, in order.
         seeds: Seeds that replace those of every marker, or None.
+        deterministic: Whether every rollout runs in a deterministic machine.
+        interleavings: Schedules that replace those of every marker, or None.
         engine, accel, isolation, locked, cache_dir: As the flags of these names.
         subnets: The range for rollouts' networks, or "" where neither flag nor ini setting says one.
         pcap: Where the captures of failed rollouts go, or None if nothing is captured.
@@ -58,6 +60,8 @@ class Settings:
     world_source: str
     templates: tuple[Path, ...]
     seeds: tuple[int, ...] | None
+    deterministic: bool
+    interleavings: tuple[int, ...] | None
     engine: str
     accel: str
     isolation: str
@@ -83,8 +87,13 @@ class Settings:
     annotations: str
     replay_flags: tuple[str, ...]
 
-    def vm_options(self, session_id: str) -> Options:
-        """Return the settings the VM layer takes; the id is shared by all workers of one run."""
+    def vm_options(self, session_id: str, *, deterministic: bool | None = None) -> Options:
+        """Return the settings the VM layer takes.
+
+        Args:
+            session_id: Shared by all workers of one run.
+            deterministic: What a test asks for itself; None for what the run does.
+        """
         from microsim_vm.options import Options
 
         return Options(
@@ -96,6 +105,7 @@ class Settings:
             subnets=self.subnets,
             capture=self.pcap is not None,
             session_id=session_id,
+            deterministic=self.deterministic if deterministic is None else deterministic,
         )
 
     def header(self) -> str | None:
@@ -103,7 +113,7 @@ class Settings:
         if self.world is None and not self.replay_flags:
             return None
         world = f"world {self.world} (from {self.world_source})" if self.world else "no world for the session"
-        locked = ", locked" if self.locked else ""
+        locked = (", deterministic" if self.deterministic else "") + (", locked" if self.locked else "")
         means = f"engine {self.engine}, accel {self.accel}, isolation at least {self.isolation}"
         return f"microsim: {world}, {means}{locked}"
 
@@ -123,7 +133,8 @@ def read_settings(config: pytest.Config) -> Settings:
     )
     text = option.microsim_seeds
     cache_dir = option.microsim_cache_dir or config.getini("microsim_cache_dir").strip()
-    variance, strict = _ini_variance(config), _ini_strict(config)
+    schedules = option.microsim_interleavings
+    variance, strict = _ini_variance(config), _ini_bool(config, "microsim_strict")
     if strict and variance == "off":
         raise pytest.UsageError(f"{config.inipath}: microsim_strict has nothing to judge under microsim_variance = off")
     return Settings(
@@ -131,6 +142,8 @@ def read_settings(config: pytest.Config) -> Settings:
         world_source="--microsim-world" if option.microsim_world else "the ini setting microsim_world",
         templates=(*map(Path, option.microsim_templates), *config.getini("microsim_templates")),
         seeds=None if text is None else tuple(parse_seeds(text)),
+        deterministic=option.microsim_deterministic or _ini_bool(config, "microsim_deterministic"),
+        interleavings=None if schedules is None else tuple(parse_seeds(schedules)),
         engine=_choice(config, "microsim_engine", ENGINES, "auto"),
         accel=_choice(config, "microsim_accel", ACCELS, "auto"),
         isolation=_choice(config, "microsim_isolation", ISOLATIONS, "emulated"),
@@ -234,11 +247,11 @@ def _ini_alpha(config: pytest.Config) -> float:
     return alpha
 
 
-def _ini_strict(config: pytest.Config) -> bool:
+def _ini_bool(config: pytest.Config, name: str) -> bool:
     try:
-        return bool(config.getini("microsim_strict"))
+        return bool(config.getini(name))
     except (ValueError, pytest.UsageError):  # which of them depends on pytest's version
-        raise pytest.UsageError(f"{config.inipath}: microsim_strict is neither true nor false") from None
+        raise pytest.UsageError(f"{config.inipath}: {name} is neither true nor false") from None
 
 
 def _ini_directory(config: pytest.Config) -> Path:
@@ -248,7 +261,8 @@ def _ini_directory(config: pytest.Config) -> Path:
 def _replay_flags(option: argparse.Namespace) -> tuple[str, ...]:
     """Repeat the flags that were given, quoted for a shell, so that a replay means the same run."""
     flags: list[str] = []
-    names = ("world", "templates", "seeds", "repeat", "engine", "accel", "isolation", "cache_dir", "subnets", "pcap")
+    names = ("world", "templates", "seeds", "interleavings", "repeat", "engine", "accel", "isolation", "cache_dir",
+             "subnets", "pcap")  # fmt: skip
     for name in names:
         value = getattr(option, f"microsim_{name}")
         for single in value if isinstance(value, list) else [value]:
@@ -256,7 +270,8 @@ def _replay_flags(option: argparse.Namespace) -> tuple[str, ...]:
                 flags += [f"--microsim-{name.replace('_', '-')}", shlex.quote(str(single))]
     if (steps := getattr(option, "count", 1)) not in (None, 1):  # pytest-repeat's: it is in the ids
         flags += ["--count", str(steps)]
-    return (*flags, "--microsim-locked") if option.microsim_locked else tuple(flags)
+    given = [name for name in ("deterministic", "locked") if getattr(option, f"microsim_{name}")]
+    return (*flags, *(f"--microsim-{name}" for name in given))
 
 
 def _file(given: str | None, flag: str) -> Path | None:

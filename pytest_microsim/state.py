@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from microsim_vm.templates.spec import Template
     from microsim_vm.world import WarmWorld
 
+    from .interleavings.search import Search
     from .repeats import Repeats
     from .rollout import Rollout
     from .worlds import WorldPool
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 ERASE_BELOW = "\x1b[J"
 """Tells a terminal to erase all that follows its cursor."""
 
-REPEATS = "microsim_repeats"
-"""The name under which workers are told of :attr:`Run.repeats`."""
+REPEATS, SEARCH = "microsim_repeats", "microsim_search"
+"""The names under which workers are told of :attr:`Run.repeats` and :attr:`Run.search`."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class SeedParam:
         id: What the seed, and the run, is called in the test's id; empty where nothing is.
         run: Which run of the seed it is, from 1.
         runs: How often each seed is run.
+        schedule: In which order its threads take turns, where each run of the seed has another one; else None.
+        exhaustive: Whether it is run although a schedule before it has failed.
     """
 
     seed: int | None
@@ -50,6 +53,8 @@ class SeedParam:
     id: str
     run: int = 1
     runs: int = 1
+    schedule: int | None = None
+    exhaustive: bool = False
 
 
 class Run:
@@ -74,6 +79,7 @@ class Run:
         self.session_id = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
         self.controls = not hasattr(config, "workerinput")
         self._repeats: Repeats | None = None
+        self._search: Search | None = None
         self.pool: WorldPool | None = None
         self.nextitem: pytest.Item | None = None
         self.replayed: tuple[bool, str] | None = None
@@ -98,6 +104,16 @@ class Run:
             given = getattr(self.config, "workerinput", {}).get(REPEATS)
             self._repeats = Repeats.at(given) if given else Repeats.of_session(self.settings.cache_dir)
         return self._repeats
+
+    @property
+    def search(self) -> Search:
+        """Where the schedules that failed are noted; shared by all workers of one run."""
+        if self._search is None:
+            from .interleavings.search import Search
+
+            given = getattr(self.config, "workerinput", {}).get(SEARCH)
+            self._search = Search.at(given) if given else Search.of_session(self.settings.cache_dir)
+        return self._search
 
     def template(self, name: str) -> Template:
         """Find and read a world's template; nothing is built or started.
@@ -138,8 +154,9 @@ class Run:
 
     def close(self) -> None:
         """Give back the duplicate of stderr, and remove what the runs of this session have left for each other."""
-        if self.controls and self._repeats is not None:
-            self._repeats.close()
+        for shared in (self._repeats, self._search):
+            if self.controls and shared is not None:
+                shared.close()
         if self.stderr is not None:
             os.close(self.stderr)
             self.stderr = None

@@ -16,18 +16,23 @@ class WorldPool:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._worlds: dict[str, WarmWorld | Exception] = {}
+        self._worlds: dict[tuple[str, bool], WarmWorld | Exception] = {}
         self._warm_ups: list[tuple[str, float, float]] = []
 
-    def get(self, name: str) -> WarmWorld:
+    def get(self, name: str, *, deterministic: bool) -> WarmWorld:
         """Return the warm world of that name; the first call may bake and boot, which can take minutes.
+
+        Args:
+            name: The world's.
+            deterministic: Whether its machines are to be deterministic ones.
 
         Raises:
             MicrosimError: If it cannot be warmed. A second call raises the same error at once.
         """
-        if name not in self._worlds:
-            self._worlds[name] = self._warm(name)
-        found = self._worlds[name]
+        key = name, deterministic
+        if key not in self._worlds:
+            self._worlds[key] = self._warm(name, deterministic)
+        found = self._worlds[key]
         if isinstance(found, Exception):
             raise found
         return found
@@ -41,7 +46,7 @@ class WorldPool:
         found: dict[str, dict[str, Any]] = {}
         for world in (*warm, *(other for each in warm for other in each.others.values())):
             facts = found.setdefault(
-                world.template.name,  # the name a world was asked for by may be a path
+                label_of(world),
                 {
                     "digest": world.digest,
                     "snapshot": world.snapshot.key,
@@ -65,7 +70,7 @@ class WorldPool:
             if not isinstance(world, Exception):
                 world.close()
 
-    def _warm(self, name: str) -> WarmWorld | Exception:
+    def _warm(self, name: str, deterministic: bool) -> WarmWorld | Exception:
         from microsim_vm.world import warm
 
         template = self._run.template(name)
@@ -79,8 +84,18 @@ class WorldPool:
 
         began = time.time()
         try:
-            return warm(template, self._run.settings.vm_options(self._run.session_id), progress)
+            options = self._run.settings.vm_options(self._run.session_id, deterministic=deterministic)
+            return warm(template, options, progress)
         except Exception as error:  # kept, so that the next 63 rollouts fail at once
             return error
         finally:
-            self._warm_ups.append((template.name, began, time.time() - began))
+            self._warm_ups.append((_label(template.name, deterministic), began, time.time() - began))
+
+
+def label_of(world: WarmWorld) -> str:
+    """Return what a run calls a world: its template's name, since it may have been asked for by a path."""
+    return _label(world.template.name, world.deterministic)
+
+
+def _label(name: str, deterministic: bool) -> str:
+    return f"{name} (deterministic)" if deterministic else name

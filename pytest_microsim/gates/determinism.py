@@ -64,16 +64,23 @@ def _seeds(repeats: Iterable[Repeat]) -> int:
 
 
 def _differs(repeat: Repeat) -> bool:
-    return not _why_not(repeat) and (repeat.difference is not None or repeat.fingerprints[0] != repeat.fingerprints[1])
+    return not _why_not(repeat) and (_episodes_differ(repeat) or repeat.run_digests[0] != repeat.run_digests[1])
+
+
+def _episodes_differ(repeat: Repeat) -> bool:
+    return repeat.difference is not None or repeat.fingerprints[0] != repeat.fingerprints[1]
 
 
 def _why_not(repeat: Repeat) -> str:
     if repeat.incomparable:
         return "; ".join(repeat.incomparable)
-    return "a run finished no episode" if None in repeat.fingerprints else ""
+    # Of a deterministic machine, all of it can be compared.
+    return "a run finished no episode" if None in repeat.fingerprints and not all(repeat.run_digests) else ""
 
 
 def _told(repeat: Repeat) -> str:
+    if not _episodes_differ(repeat):
+        return f"{_which(repeat)}: the episodes are the same, and the rest of the deterministic machine is not"
     if repeat.difference is None:
         return f"{_which(repeat)}: the fingerprints differ, and no trajectory was kept to say where"
     return f"{_which(repeat)}: {repeat.difference.text}"
@@ -89,6 +96,8 @@ def _left_to_chance(differ: list[Repeat]) -> str:
 
 
 def _cause(differ: list[Repeat]) -> str:
+    if not any(map(_episodes_differ, differ)):
+        return "the test asks something else of the machine each time: a file with the time in it, a name of its own"
     found = [repeat.difference for repeat in differ if repeat.difference is not None]
     if found and all(difference.step == 0 for difference in found):
         return "the reset draws on something other than the seed: a generator that is not declared, the clock, a file"

@@ -36,6 +36,7 @@ class Sample:
         probes: 64 bits (16 hex digits) of each declared generator right after reseeding, by the source's name.
         scalars: What the test recorded and the episodes' metrics, by name.
         worker: The process that ran it, such as ``"gw0"``; empty where there was only one.
+        run_digest: Of all that was in its deterministic machine at the end; empty for every other machine.
     """
 
     seed: int
@@ -44,6 +45,7 @@ class Sample:
     probes: Mapping[str, str] = field(default_factory=dict)
     scalars: Mapping[str, object] = field(default_factory=dict)
     worker: str = ""
+    run_digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Repeat:
         run: Which run it was that is compared with the first, from 2.
         unpinned: Knobs that were left to chance in the first run, as
             :func:`~pytest_microsim.gates.comparability.unpinned` lists them.
+        run_digests: Of all that was in the deterministic machines of the two at the end; empty for other machines.
     """
 
     seed: int
@@ -67,6 +70,7 @@ class Repeat:
     incomparable: tuple[str, ...] = ()
     run: int = 2
     unpinned: tuple[str, ...] = ()
+    run_digests: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ class Verdict:
         next_step: What to do about it.
         metric: What of the rollouts was looked at, where a gate looks at several things: the name of a scalar, or
             those of generators. At most one verdict of a group has the same gate and metric.
+        reported: Where it fails, a test has failed for it already, so that no report of its own is due.
     """
 
     gate: str
@@ -130,6 +135,7 @@ class Verdict:
     cause: str = ""
     next_step: str = ""
     metric: str = ""
+    reported: bool = False
 
     @property
     def failed(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..collection import PARAMETER, group_key, names_of, other_parameters
-from ..environment import as_text, digest_of
+from ..environment import FROM_SEED, as_text, digest_of
 from ..markers import microsim_mark
 from ..scenarios.collection import asked_rate
 from ..state import ITEM, RUN, ItemState, Run
@@ -25,8 +25,8 @@ PHASES = ("fork", "exec", "episode")
 _DEMANDS = ("variance", "deterministic", "reseed", "support", "min_effective_seeds", "strict")
 """What of a marker the gates are told, under the names of :class:`~pytest_microsim.gates.verdicts.Group`."""
 
-_SETTINGS = {"seeds", "microsim", "parametrize", "usefixtures", "skip", "skipif", "xfail", "filterwarnings", "timeout",
-             "flaky", "repeat", "xdist_group"}  # fmt: skip
+_SETTINGS = {"seeds", "microsim", "interleavings", "parametrize", "usefixtures", "skip", "skipif", "xfail",
+             "filterwarnings", "timeout", "flaky", "repeat", "xdist_group"}  # fmt: skip
 
 
 def attach_properties(item: pytest.Item) -> None:
@@ -39,6 +39,9 @@ def attach_properties(item: pytest.Item) -> None:
         properties["microsim_snapshot"] = state.snapshot
     if state.param is not None and state.param.runs > 1:
         properties["microsim_run"] = state.param.run
+    if state.rollout is not None and state.rollout.schedule is not None:
+        properties["microsim_schedule"] = state.rollout.schedule
+        properties["microsim_run_digest"] = state.rollout.run_digest
     if state.environment:
         properties["microsim_environment"] = digest_of(state.environment)
         properties["microsim_knobs"] = as_text(state.environment)
@@ -103,7 +106,7 @@ def _repeat(run: Run, key: str, state: ItemState, *, ended: bool) -> dict[str, A
     """Say which run of its seed a rollout was, and in what it differs from others that have ended."""
     assert state.param is not None
     differences: list[dict[str, Any]] = []
-    if ended and state.param.runs > 1 and state.rollout is not None:
+    if ended and state.param.runs > 1 and state.param.schedule is None and state.rollout is not None:
         name = f"{key}\0{state.seed}"
         differences = run.repeats.leave(name, state.param.run, state.param.runs, state.rollout)
     return {"run": state.param.run, "differences": differences}
@@ -129,6 +132,7 @@ def _group(item: pytest.Item, state: ItemState) -> dict[str, Any]:
         "expected": state.param.group_size if state.param else 1,
         "over_seeds": state.param is not None and state.param.seed is not None,
         "runs": state.param.runs if state.param else 1,
+        "schedules": state.param.runs if state.param and state.param.schedule is not None else 0,
         "demands": {name: getattr(mark, name) for name in _DEMANDS},
     }
 
@@ -145,5 +149,7 @@ def _shared(state: ItemState) -> dict[str, Any]:
 
     environment = dict(state.environment)
     if environment.get("hash_seed") == str(streams.hash_seed(state.seed)):
-        environment["hash_seed"] = "derived from the seed"
+        environment["hash_seed"] = FROM_SEED
+    if state.param is not None and state.param.schedule is not None:
+        environment["schedule"] = "each of several"
     return environment

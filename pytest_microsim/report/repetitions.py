@@ -48,6 +48,7 @@ def _repeat(seed: int, run: int, runs: Mapping[int, Mapping[str, Any]]) -> Repea
         compare(first["environment"], second["environment"]).differences,
         run,
         unpinned(first["environment"]),
+        (first["sample"]["run_digest"], second["sample"]["run_digest"]),
     )
 
 

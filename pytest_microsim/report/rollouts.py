@@ -56,6 +56,7 @@ def facts_of(item: pytest.Item, state: ItemState, report: pytest.TestReport) -> 
         "seed": str(state.seed),
         "run": state.param.run if state.param else 1,
         "worker": getattr(item.config, "workerinput", {}).get("workerid", ""),
+        "schedule": None if state.param is None or state.param.schedule is None else str(state.param.schedule),
         "replay": replay_command(item, state),
         "failure": failure_of(report) or state.missed,
         "missed": state.missed,
@@ -66,6 +67,8 @@ def facts_of(item: pytest.Item, state: ItemState, report: pytest.TestReport) -> 
         detailed, lost = item.config.stash[RUN].detailed, report.failed or bool(state.missed)
         facts |= {
             "metrics": finite(scalars_of(state.rollout, microsim_mark(item).unchecked)),
+            "schedule": None if state.rollout.schedule is None else str(state.rollout.schedule),
+            "run_digest": state.rollout.run_digest,
             "fingerprint": state.rollout.fingerprint() or "",
             "episodes": list(
                 _episodes(state, state.rollout, item.session.testscollected, detailed=detailed, lost=lost)
@@ -73,7 +76,10 @@ def facts_of(item: pytest.Item, state: ItemState, report: pytest.TestReport) -> 
             "island": next(network_lines(state.rollout, {})).removeprefix("network: "),
             "console": _console(state.rollout) if detailed and lost else "",
         }
-        facts["phases"] += [list(span) for span in state.rollout.machine.spans]
+        spans, took = state.rollout.machine.spans, state.rollout.machine.timings.get("fork", 0.0) / 1000.0
+        if state.rollout.schedule is not None and spans:  # the first thing that it was asked began with its fork
+            facts["phases"] += [["fork", spans[0][1], took]]
+        facts["phases"] += [list(span) for span in spans]
     return facts
 
 

@@ -27,12 +27,14 @@ def sample_facts(state: ItemState, *, worker: str, unchecked: Collection[str]) -
         "episode_seeds": [],
         "probes": {},
         "scalars": {},
+        "run_digest": "",
     }
     if state.rollout is not None:
         facts["fingerprint"] = state.rollout.fingerprint()
         facts["episode_seeds"] = list(state.rollout.episode_seeds)
         facts["probes"] = _probes(state.rollout)
         facts["scalars"] = scalars_of(state.rollout, unchecked)
+        facts["run_digest"] = state.rollout.run_digest
     return facts
 
 

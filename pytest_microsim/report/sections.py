@@ -77,7 +77,9 @@ def shown(data: bytes, limit: int = LIMIT) -> str:
 
 def _lines(item: pytest.Item, state: ItemState) -> Iterator[str]:
     digest = f" (image {state.digest[:16]})" if state.digest else ""
-    yield f"seed {state.seed} of world {state.world}{digest}"
+    number = None if state.rollout is None else state.rollout.schedule
+    schedule = "" if number is None else f", schedule {number},"
+    yield f"seed {state.seed}{schedule} of world {state.world}{digest}"
     yield f"replay: {replay_command(item, state)}"
     if state.rollout is None:
         return

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from ..results.gathering import LOST
 from ..results.model import GroupResult, RolloutResult
 from .table import names_of, of_seeds
 
 MOST_OF_A_GROUP = 3
 MOST = 10
 _LONGEST = 120
-_LOST = ("failed", "error", "missed")
 
 _Found = tuple[GroupResult, RolloutResult]
 _Key = Callable[[RolloutResult], tuple[float, ...]]
@@ -21,9 +21,10 @@ def standouts(groups: Sequence[GroupResult]) -> Iterator[str]:
     """Yield lines: the worst seeds first, then the slowest; at most three of a group, and ten of each kind.
 
     Args:
-        groups: Of the run; those of one seed have nothing to stand out from.
+        groups: Of the run; those of one seed have nothing to stand out from, and of those that are run under several
+            schedules the race finder says which one counts.
     """
-    many = [group for group in groups if of_seeds(group) and len(group.rollouts) > 1]
+    many = [group for group in groups if of_seeds(group) and len(group.rollouts) > 1 and not group.schedules]
     names, said = names_of(many), set[str]()
     yield from _listed("worst seeds:", _chosen(many, _badness, _bad), _why, names, said)
     yield from _listed("slowest seeds:", _chosen(many, _slowness, _ran), _how_long, names, said)
@@ -44,7 +45,7 @@ def _chosen(
 
 def _badness(rollout: RolloutResult) -> tuple[float, ...]:
     reward = total_reward(rollout)
-    return (rollout.outcome not in _LOST, math.inf if reward is None else reward)
+    return (rollout.outcome not in LOST, math.inf if reward is None else reward)
 
 
 def _slowness(rollout: RolloutResult) -> tuple[float, ...]:
@@ -52,7 +53,7 @@ def _slowness(rollout: RolloutResult) -> tuple[float, ...]:
 
 
 def _bad(group: GroupResult) -> list[RolloutResult]:
-    lost = [rollout for rollout in group.rollouts if rollout.outcome in _LOST]
+    lost = [rollout for rollout in group.rollouts if rollout.outcome in LOST]
     passed = [rollout for rollout in group.rollouts if rollout.outcome == "passed"]
     rewards = {reward for rollout in passed if (reward := total_reward(rollout)) is not None}
     return lost + passed if len(rewards) > 1 else lost  # equal ones are none the worse

@@ -71,8 +71,8 @@ def in_file(name: str, path: str) -> str:
 
 
 def of_seeds(group: GroupResult) -> bool:
-    """Tell whether a group has a line of its own: it has several seeds, or somebody compares it or asks for a rate."""
-    return group.expected > 1 or group.baseline is not None or bool(group.scenario)
+    """Tell whether a group has a line of its own: it has several seeds or schedules, a baseline, or a scenario file."""
+    return group.expected > 1 or group.schedules > 1 or group.baseline is not None or bool(group.scenario)
 
 
 def against(baseline: BaselineResult | None) -> str:
@@ -103,7 +103,7 @@ def _cells(group: GroupResult, *, compared: bool) -> list[str]:
 
 
 def _together(groups: Sequence[GroupResult], *, compared: bool) -> list[str]:
-    rate = rate_of(rollout for group in groups for rollout in group.rollouts)
+    rate = rate_of(rollout for group in groups for rollout in group.rollouts if rollout.run == 1)
     seeds = str(sum(bool(group.rollouts) for group in groups))
     # An interval of a share of different tests would be one of nothing.
     cells = [seeds, "-" if rate is None else str(rate.passed), "-", "-"]

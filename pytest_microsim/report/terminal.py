@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from ..gates.verdicts import Outcome, Verdict
+from ..interleavings.judging import GATE as SCHEDULES
 from ..results.model import GroupResult
 from .collecting import Collecting
 from .sections import shown
 from .standouts import standouts
-from .table import table_of
+from .table import names_of, table_of
 from .verdicts import Verdicts, WorldSummary
 
 _MOST_LISTED = 20
@@ -66,6 +67,8 @@ def write_summary(
         terminal.line(f"replay: {line}", green=same, yellow=not same, bold=True)
     for line, loud in _verdict_lines(verdicts.judged):
         terminal.line(_safe(line), yellow=loud)
+    for line, failed in _schedule_lines(collecting.groups):
+        terminal.line(_safe(line), yellow=failed, bold=failed)
     for line in _group_lines(collecting.groups, terminal.verbosity):
         terminal.line(_safe(line))
     for line in collecting.baselines:
@@ -88,6 +91,17 @@ def _group_lines(groups: Sequence[GroupResult], verbosity: int) -> Iterator[str]
         yield from standouts(groups)
 
 
+def _schedule_lines(groups: Sequence[GroupResult]) -> Iterator[tuple[str, bool]]:
+    """Yield what the race finder has to say, also of seeds for which all is well, and whether it found something."""
+    names = names_of(groups)
+    for group in groups:
+        for verdict in group.verdicts:
+            if verdict.gate == SCHEDULES:
+                yield f"{verdict.gate}: {names[group.key]}: {verdict.message}", bool(verdict.next_step)
+                if verdict.next_step:
+                    yield f"  {verdict.next_step}", False
+
+
 def _world_line(name: str, world: WorldSummary) -> str:
     counts = [(len(world.fork_ms), "rollout"), (len(world.other_ms), "further machine")]
     forks = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count) or "0 rollouts"
@@ -104,7 +118,8 @@ def _verdict_lines(judged: list[list[Verdict]]) -> Iterator[tuple[str, bool]]:
     counts = Counter(min((verdict.outcome for verdict in verdicts), key=_WORST_FIRST.index) for verdicts in judged)
     listed = ", ".join(f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome])
     yield f"gates: {listed}", False
-    verdicts = [verdict for group in judged for verdict in group]
+    # What is said of schedules has lines of its own.
+    verdicts = [verdict for group in judged for verdict in group if verdict.gate != SCHEDULES]
     # What is said of a whole group comes before what is said of its many metrics.
     verdicts.sort(key=lambda verdict: bool(verdict.metric))
     for outcome, form in _LISTED.items():

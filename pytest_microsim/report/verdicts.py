@@ -78,7 +78,8 @@ class Verdicts:
         if "timings" in rollout:  # it was forked, so that its world is warm
             world = self.worlds[rollout["world"]]
             world.findings.update(dict.fromkeys(rollout["findings"]))
-            world.fork_ms[report.nodeid] = rollout["timings"]["fork"]
+            if "fork" in rollout["timings"]:  # a deterministic machine that was asked nothing was not
+                world.fork_ms[report.nodeid] = rollout["timings"]["fork"]
             for number, other in enumerate(rollout["others"]):
                 world = self.worlds[other["world"]]
                 world.findings.update(dict.fromkeys(other["findings"]))
@@ -132,8 +133,9 @@ class Verdicts:
             expected=facts["expected"],
             samples=tuple(samples.values()),
             over_seeds=facts["over_seeds"],
-            runs=facts["runs"],
-            repeats=repeats_of(members),
+            # Under other schedules a seed need not give the same.
+            runs=1 if facts["schedules"] else facts["runs"],
+            repeats=() if facts["schedules"] else repeats_of(members),
             **facts["demands"],
         )
         return judge(group)
@@ -143,7 +145,7 @@ class Verdicts:
         self._told.setdefault(key, []).extend(verdicts)
         labels = self._labels.setdefault(key, set())
         for verdict in verdicts:
-            if verdict.failed:
+            if verdict.failed and not verdict.reported:
                 self._fail(verdict, _label(verdict, labels), self._groups[key], list(self._members[key]))
 
     def _fail(self, verdict: Verdict, label: str, facts: dict[str, Any], members: list[str]) -> None:

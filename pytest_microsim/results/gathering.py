@@ -20,6 +20,9 @@ from .model import AskedRate, GateResult, GroupResult, Host, Outcome, Phase, Rat
 TRIED = ("passed", "failed", "missed")
 """Outcomes of rollouts in which the test had its say: the others tell nothing of what it tests."""
 
+LOST = ("failed", "error", "missed")
+"""Outcomes of rollouts that nobody wants."""
+
 _ASSESSED = (GateOutcome.PASSED, GateOutcome.WARNED, GateOutcome.FAILED)
 
 
@@ -80,8 +83,9 @@ def group_of(facts: Mapping[str, Any], rollouts: Iterable[RolloutResult], verdic
         world=facts["world"],
         environment=dict(facts["environment"]),
         expected=facts["expected"],
+        schedules=facts["schedules"],
         rollouts=ordered,
-        pass_rate=rate_of(ordered),
+        pass_rate=rate_of(_worst_of_each(ordered) if facts["schedules"] else _first_of_each(ordered)),
         asked_rate=None if facts["asked_rate"] is None else AskedRate(**facts["asked_rate"]),
         n_eff=next((v.n_eff for v in verdicts if v.gate == GATE and v.outcome in _ASSESSED), None),
     )
@@ -96,13 +100,31 @@ def named(facts: Mapping[str, Any]) -> str:
 
 
 def rate_of(rollouts: Iterable[RolloutResult]) -> Rate | None:
-    """Return the share of seeds that passed, of those whose first run ended with a verdict of the test's."""
-    tried = [rollout for rollout in rollouts if rollout.run == 1 and rollout.outcome in TRIED]
+    """Return the share that passed, of those rollouts, one of each seed, that ended with a verdict of the test's."""
+    tried = [rollout for rollout in rollouts if rollout.outcome in TRIED]
     if not tried:
         return None
     passed = sum(rollout.outcome == "passed" for rollout in tried)
     low, high = clopper_pearson(passed, len(tried))
     return Rate(passed=passed, total=len(tried), low=low, high=high)
+
+
+def _first_of_each(rollouts: Iterable[RolloutResult]) -> list[RolloutResult]:
+    return [rollout for rollout in rollouts if rollout.run == 1]
+
+
+def _worst_of_each(rollouts: Iterable[RolloutResult]) -> list[RolloutResult]:
+    """Return of each seed the first run that did not pass, or its first run: under each schedule it has to pass.
+
+    Args:
+        rollouts: In order of seeds and runs.
+    """
+    found: dict[str, RolloutResult] = {}
+    for rollout in rollouts:
+        known = found.setdefault(rollout.seed, rollout)
+        if known.outcome not in LOST and rollout.outcome in LOST:
+            found[rollout.seed] = rollout
+    return list(found.values())
 
 
 def complete(group: GroupResult) -> bool:

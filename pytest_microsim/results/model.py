@@ -80,6 +80,9 @@ class RolloutResult(_Part, kw_only=True):
         nodeid: The test's id.
         seed: Its seed.
         run: Which run of the seed it is, from 1.
+        schedule: Of a deterministic machine, the number of the order in which its threads take turns, as text; else
+            null.
+        run_digest: Of all that was in that machine at the end, hex; else empty.
         worker: The worker that ran it, such as "gw0"; empty where there was one process.
         outcome: "missed" is a seed that did not reach what a scenario expects, where the group is judged by its
             pass rate; "error" a test whose fixtures failed.
@@ -99,6 +102,8 @@ class RolloutResult(_Part, kw_only=True):
     nodeid: str
     seed: str
     run: int = 1
+    schedule: str | None = None
+    run_digest: str = ""
     worker: str = ""
     outcome: Outcome
     duration_s: float = 0.0
@@ -229,8 +234,10 @@ class GroupResult(_Part, kw_only=True):
         world: The world's name.
         environment: Every knob that changes a trajectory beside the seed.
         expected: How many seeds it has.
+        schedules: Under how many schedules each seed is run, one run each; 0 where its runs are meant to be the same.
         rollouts: In order of seeds and runs.
-        pass_rate: Of the first runs; null where nothing ran.
+        pass_rate: Of the seeds: of their first runs, and where they are run under several schedules, of those that
+            passed under all that were run; null where nothing ran.
         asked_rate: What a scenario asks for; null where every seed has to pass.
         n_eff: How many independent episodes it amounts to; null where that was not assessed.
         verdicts: Of all judges.
@@ -245,6 +252,7 @@ class GroupResult(_Part, kw_only=True):
     world: str
     environment: dict[str, Any] = {}
     expected: int
+    schedules: int = 0
     rollouts: list[RolloutResult] = []
     pass_rate: Rate | None = None
     asked_rate: AskedRate | None = None

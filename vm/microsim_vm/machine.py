@@ -105,6 +105,8 @@ class Machine(Guest):
                 "network": self.network, "scope": self.scope}  # fmt: skip
 
     def _adopted(self, answer: dict[str, Any]) -> None:
+        if self._history is not None:
+            self.timings["fork"] = sum(self._history.phases_ms.values())
         with answers.read("adopt"):
             self.probes = msgspec.convert(answer["probes"], dict[str, str])
             self.findings = msgspec.convert(answer["findings"], list[str])

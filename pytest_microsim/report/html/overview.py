@@ -74,15 +74,17 @@ def _group(group: GroupResult, workers: list[str]) -> dict[str, Any]:
         "rate": None if rate is None else msgspec.to_builtins(rate),
         "verdicts": [_finite(msgspec.to_builtins(verdict)) for verdict in group.verdicts],
         "baseline": None if group.baseline is None else _baseline(group.baseline),
-        "rollouts": _columns(group.rollouts, workers),
+        "rollouts": _columns(group, workers),
     }  # fmt: skip
 
 
-def _columns(rollouts: list[RolloutResult], workers: list[str]) -> dict[str, Any]:
+def _columns(group: GroupResult, workers: list[str]) -> dict[str, Any]:
+    rollouts = group.rollouts
     index = {worker: at for at, worker in enumerate(workers)}
     return {
         "seed": [rollout.seed for rollout in rollouts],
         "run": [rollout.run for rollout in rollouts],
+        "schedule": [rollout.schedule for rollout in rollouts] if group.schedules else [],
         "outcome": [OUTCOMES.index(rollout.outcome) for rollout in rollouts],
         "worker": [index[rollout.worker] for rollout in rollouts],
         "duration": [number(rollout.duration_s, 4) for rollout in rollouts],

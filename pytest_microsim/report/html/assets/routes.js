@@ -4,8 +4,9 @@ const toGroup = (group) => `#/group/${group.at}`;
 const toRollout = (group, index) => `#/group/${group.at}/rollout/${index}`;
 
 function seedName(group, index) {
-  const run = group.rollouts.run[index];
-  return `seed ${group.rollouts.seed[index]}${run > 1 ? `, run ${run}` : ""}`;
+  const { seed, run, schedule } = group.rollouts;
+  const which = schedule.length ? `, schedule ${schedule[index]}` : run[index] > 1 ? `, run ${run[index]}` : "";
+  return `seed ${seed[index]}${which}`;
 }
 
 /** A group's link; without the name of its file, which stands below it. */
