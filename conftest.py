@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import signal
 import sys
@@ -18,6 +19,9 @@ pytest_plugins = ["pytester"]
 # A shell lets jobs in the background ignore Ctrl-C, and children inherit that: tests that press it need it back.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Hundreds of runs that tests start compile this project once, whatever the shell says that started these.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(scope="session")
@@ -38,8 +42,11 @@ def load_script() -> Callable[[str], ModuleType]:
 
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Give runs that tests make the order of their files, where pytest-randomly is installed: -p randomly shuffles."""
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:randomly")
+    """Give runs that tests make the order of their files, where pytest-randomly is installed: -p randomly shuffles.
+
+    Hypothesis takes each of them half a second to import, and none has a property to test.
+    """
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:randomly -p no:hypothesispytest")
     return pytester
 
 
