@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +28,12 @@ def once(result: pytest.RunResult, words: str) -> bool:
     """Tell whether one error says so; pytest's closing summary repeats it whole where CI is set."""
     errors, _, _ = result.stdout.str().partition("short test summary info")
     return errors.count(words) == 1
+
+
+def processor_s() -> float:
+    """Return what the runs so far took of the processors: what else this machine does is not theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 BAD_SEEDS = [
@@ -160,9 +166,9 @@ def test_five_thousand_seeds_collect_in_ten_seconds(pytester: pytest.Pytester, r
             pass
         """
     )
-    begin = time.monotonic()
+    before = processor_s()
     result = run("--microsim-world=cartpole", "--collect-only", "-q")
-    assert time.monotonic() - begin < 10
+    assert processor_s() - before < 10
     assert "5000 tests collected" in result.stdout.str()
 
 
@@ -416,9 +422,9 @@ class TestListingStartsNothing:
         def best_of_three(*arguments: str) -> float:
             took = []
             for _ in range(3):
-                begin = time.monotonic()
+                before = processor_s()
                 assert run("--collect-only", "-q", *arguments).ret == 0
-                took.append(time.monotonic() - begin)
+                took.append(processor_s() - before)
             return min(took)
 
         without = best_of_three("-p", "no:microsim", "test_plain.py")
