@@ -389,7 +389,10 @@ class TestListingStartsNothing:
         made = set(os.listdir(pytester.path)) - before
         assert {name for name in made if name not in ("stdout", "stderr", "__pycache__")} == set()
 
-    def test_no_process_no_probe_no_file(self, pytester: pytest.Pytester, run: Run, bare: Path) -> None:
+    def test_no_process_no_probe_no_file(
+        self, pytester: pytest.Pytester, run: Run, bare: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # what Python writes of what it compiles is not ours
         # An audit hook sees every start of a program, every socket, and every file opened for writing.
         pytester.makeconftest(
             """
