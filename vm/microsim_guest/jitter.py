@@ -4,6 +4,8 @@ A deterministic machine's kernel would let the same threads take turns in the sa
 started before the machine is saved. In a fork it is told a number; from then on it wakes at times drawn from it, takes
 the processor from whoever has it, and changes how long the kernel lets a thread run and whom it prefers. Nothing else
 of the machine depends on the number.
+
+While nobody else has anything to do it wakes less and less often: most of what a sleep costs is waking it.
 """
 
 import contextlib
@@ -17,8 +19,10 @@ from typing import Iterator, List, Tuple
 from microsim_guest import config, controlgroup, kernel
 
 READY = b"ready\n"
-SPIN = 200000  # rounds of a loop, most of them, before the first job: some milliseconds
+SPIN = 60000  # rounds of a loop, most of them, before the first job: some milliseconds
 SHORTEST_S, LONGEST_S = 50e-6, 10e-3  # between two changes
+SLOWEST = 8  # how many times as long that becomes, by and by, while nobody else does anything
+IDLE_NS = 100000  # doing less than that is doing nothing
 DEBUG = "/run/microsim-debug"
 # What the kernel has of these: how long a thread runs at least, and how far behind one has to be to displace another.
 KNOBS = (
@@ -26,15 +30,15 @@ KNOBS = (
     ("wakeup_granularity_ns", 1, 4000000), ("base_slice_ns", 100000, 8000000),
 )  # fmt: skip
 NICEST = 15
-PREFERENCES = 0.1  # share of changes that also change whom the kernel prefers
+PREFERENCES = 0.05  # share of changes that also change whom the kernel prefers
 
 
 class Jitter:
     """The process, as the agent sees it, and the one that keeps the processor from being idle."""
 
     def __init__(self) -> None:
-        self._process = _started("microsim_guest.jitter")
         self._idler = _started("microsim_guest.idler")
+        self._process = _started("microsim_guest.jitter", str(self._idler.pid))
 
     def begin(self, schedule: int) -> None:
         """Follow a schedule from here on."""
@@ -45,10 +49,10 @@ class Jitter:
         self._process.stdin.flush()
 
 
-def _started(module: str) -> "subprocess.Popen[bytes]":
+def _started(module: str, *words: str) -> "subprocess.Popen[bytes]":
     """Start a process, and wait until it is ready."""
     process = subprocess.Popen(
-        [sys.executable, "-m", module],
+        [sys.executable, "-m", module, *words],
         env=dict(os.environ, PYTHONPATH=config.GUEST_FOLDER),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -75,29 +79,42 @@ def _open_knobs() -> List[Tuple[int, int, int]]:
 
 def _threads() -> Iterator[int]:
     """Yield all threads of commands and controllers."""
-    with os.scandir(controlgroup.ROOT) as groups:
-        folders = [group.path for group in groups if group.is_dir(follow_symlinks=False)]
-    for folder in folders:
-        with os.scandir(folder) as groups:
-            folders += [group.path for group in groups if group.is_dir(follow_symlinks=False)]
-        with contextlib.suppress(OSError):  # it may have gone
-            threads = os.open(os.path.join(folder, "cgroup.threads"), os.O_RDONLY)
-            try:
-                yield from map(int, os.read(threads, 65536).split())
-            finally:
-                os.close(threads)
+    for folder in _groups(controlgroup.ROOT):
+        for group in (folder, *_groups(folder)):
+            with contextlib.suppress(OSError):  # it may have gone
+                threads = os.open(os.path.join(group, "cgroup.threads"), os.O_RDONLY)
+                try:
+                    yield from map(int, os.read(threads, 65536).split())
+                finally:
+                    os.close(threads)
 
 
-def _follow(schedule: int, knobs: List[Tuple[int, int, int]]) -> None:
+def _groups(folder: str) -> List[str]:
+    """Return the groups in a group; its files have a dot in their names, and ours have none."""
+    with contextlib.suppress(OSError):
+        return [os.path.join(folder, name) for name in os.listdir(folder) if "." not in name]
+    return []
+
+
+def _follow(schedule: int, knobs: List[Tuple[int, int, int]], idler: int) -> None:
     draw = random.Random(schedule)
+    factor = 1
     while True:
-        time.sleep(SHORTEST_S * (LONGEST_S / SHORTEST_S) ** draw.random())
-        for knob, least, most in knobs:
-            os.write(knob, b"%d" % int(least * (most / least) ** draw.random()))
+        began, idle = time.monotonic_ns(), time.clock_gettime_ns(idler)
+        time.sleep(factor * SHORTEST_S * (LONGEST_S / SHORTEST_S) ** draw.random())
+        others = time.monotonic_ns() - began - (time.clock_gettime_ns(idler) - idle)
+        factor = 1 if others > IDLE_NS else min(2 * factor, SLOWEST)
+        knob, least, most = draw.choice(knobs)
+        os.write(knob, b"%d" % int(least * (most / least) ** draw.random()))
         if draw.random() < PREFERENCES:
             for thread in _threads():
                 with contextlib.suppress(OSError):  # it may have ended
                     os.setpriority(os.PRIO_PROCESS, thread, draw.randint(0, NICEST))
+
+
+def _clock(process: int) -> int:
+    """Return the number of the clock that tells how long a process has had the processor (clock_getcpuclockid(3))."""
+    return ~process << 3 | 2
 
 
 def main() -> None:
@@ -105,11 +122,12 @@ def main() -> None:
     knobs = _open_knobs()
     kernel.set_oom_score(kernel.OOM_AGENT)
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    idler = _clock(int(sys.argv[1]))
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
     line = sys.stdin.buffer.readline()
     if line:
-        _follow(int(line), knobs)
+        _follow(int(line), knobs, idler)
 
 
 if __name__ == "__main__":
