@@ -20,6 +20,7 @@ from microsim_guest import mailbox, wire
 
 from microsim_vm import admission, endings, runtime
 from microsim_vm.agent import FLUSH_S, result_of
+from microsim_vm.endings import Ending
 from microsim_vm.engines import boxes
 from microsim_vm.engines.icount import Icount
 from microsim_vm.engines.qemu import QemuVm, save_devices
@@ -30,6 +31,7 @@ from microsim_vm.errors import (
     DeterminismError,
     DivergedError,
     EngineError,
+    SnapshotError,
 )
 
 if TYPE_CHECKING:
@@ -129,7 +131,7 @@ class History:
     Attributes:
         digest: Of its memory and devices at its end, hex; "" before it has run.
         runs: How often it has lived.
-        phases_ms: How long each step of the last fork took.
+        phases_ms: How long each step of its last life took.
     """
 
     def __init__(self, forker: Forker, folder: Path, life: Life) -> None:
@@ -149,6 +151,7 @@ class History:
         self._pid = 0
         self._console = ""
         self._closed = False
+        self._lost: Ending | None = None
 
     def begin(self, op: str, args: dict[str, Any], blobs: Sequence[bytes], *, timeout_s: float, take: Taker) -> None:
         """Note a request that comes before all others, and is made with the first of them.
@@ -176,7 +179,7 @@ class History:
             DeterminismError: The request is one that a deterministic machine refuses.
             DivergedError: It did not repeat its earlier answers.
             AgentTimeoutError: It did not come to its end within ten times what the requests may take.
-            ChannelClosedError: The guest or the engine died.
+            ChannelClosedError: The guest or the engine died, now or before.
         """
         if op in NEEDLESS:
             return {}, ()
@@ -186,7 +189,7 @@ class History:
             requests, limit_s = self._requests + frame, self._limit_s + timeout_s
             if len(requests) > boxes.MOST_INPUT:
                 raise DeterminismError(
-                    f"a deterministic machine takes {boxes.MOST_INPUT >> 20} MiB of requests in its life at most",
+                    f"a deterministic machine takes {mailbox.OUT >> 20} MiB of requests in its life at most",
                     cause="all of them lie in its memory before it runs, and this one would be too much",
                     hint="put large files into the template",
                 )
@@ -238,7 +241,7 @@ class History:
 
     def alive(self) -> bool:
         """Tell whether it can be asked more."""
-        return not self._closed
+        return not self._closed and self._lost is None
 
     @property
     def closed(self) -> bool:
@@ -260,6 +263,9 @@ class History:
             raise refused(f"no {op.replace('.', ' ')}", why)
         if self._closed:
             raise ChannelClosedError(f"{self._life.name} was closed before {op!r}", cause=endings.CLOSED.cause)
+        if self._lost is not None:
+            cause, hint = self._lost
+            raise ChannelClosedError(f"{self._life.name} was lost before {op!r}", cause=cause, hint=hint)
 
     def _framed(self, op: str, args: dict[str, Any], blobs: Sequence[bytes]) -> tuple[str, bytes]:
         """Return a request's number and frame; no name in it may be one that was drawn for it alone."""
@@ -285,28 +291,47 @@ class History:
             self._vm, self._pid = vm, vm.pid
             stack.callback(self._forget)
             runtime.started(file, record, vm.pid, None)
-            boxes.fill(vm.pid, self._folder, requests)
             self.phases_ms = {**vm.phases_ms, "wait": (time.monotonic() - started) * 1e3 - sum(vm.phases_ms.values())}
-            engine.resume(vm)
-            self._wait(op, vm, limit_s)
-            self.runs += 1
-            self._console = vm.console()
-            status, answers = boxes.answers(vm.pid, self._folder)
-            if status == mailbox.FULL:
-                raise AgentError(
-                    f"{op}: a deterministic machine's answers are {mailbox.SIZE - mailbox.OUT >> 20} MiB at most",
-                    cause="they lie in its memory until its end", hint="print or record less, or take fewer steps",
-                )  # fmt: skip
-            if status != mailbox.ANSWERED:
-                raise self._lost(op, "something in it, or its kernel's panic, has stopped the machine")
-            save_devices(vm, scratch)
-            return answers, boxes.digest(vm.pid, self._folder, scratch)
+            try:
+                boxes.fill(vm.pid, self._folder, requests)
+                if self._closed:  # before there was anything to end
+                    raise self._gone(op, vm)
+                with self._phase("run"):
+                    self._run(op, vm, limit_s)
+                with self._phase("digest"):
+                    return self._result(op, vm, scratch)
+            except (OSError, EngineError, SnapshotError):
+                if vm.alive():
+                    raise
+                raise self._gone(op, vm) from None
+
+    def _result(self, op: str, vm: QemuVm, scratch: Path) -> tuple[bytes, str]:
+        """Return the answers and the digest of a machine that has stopped."""
+        self.runs += 1
+        self._console = vm.console()
+        status, answers = boxes.answers(vm.pid, self._folder)
+        if status == mailbox.FULL:
+            raise AgentError(
+                f"{op}: a deterministic machine's answers are {mailbox.SIZE - mailbox.OUT >> 20} MiB at most",
+                cause="they lie in its memory until its end", hint="print or record less, or take fewer steps",
+            )  # fmt: skip
+        if status != mailbox.ANSWERED:
+            raise self._gone(op, vm)
+        save_devices(vm, scratch)
+        return answers, boxes.digest(vm.pid, self._folder, scratch)
+
+    @contextlib.contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self.phases_ms[name] = (time.monotonic() - started) * 1e3
 
     def _forget(self) -> None:
         self._vm = None
 
-    def _wait(self, op: str, vm: QemuVm, limit_s: float) -> None:
-        """Wait until the machine has stopped itself."""
+    def _run(self, op: str, vm: QemuVm, limit_s: float) -> None:
+        """Let the machine run until it has stopped itself."""
+        self._forker.engine.resume(vm)
         deadline, dead = time.monotonic() + SLOWER * limit_s, False
         while True:
             try:
@@ -315,10 +340,10 @@ class History:
                 if not vm.alive() and not dead:
                     dead = True  # what it said last may be waiting to be read
                     continue
-                self._console = vm.console()
                 if dead:
-                    raise self._lost(op, "the guest ended itself, or its engine was killed") from None
+                    raise self._gone(op, vm) from None
                 if time.monotonic() > deadline:
+                    self._console = vm.console()
                     raise AgentTimeoutError(
                         f"{op!r} did not come to its end within {SLOWER * limit_s:.0f} s",
                         cause="the machine is overloaded, or the guest hangs in a way that its own limits do not end",
@@ -328,15 +353,17 @@ class History:
                 continue
             if event == "STOP":
                 return
-            self._console = vm.console()
-            raise self._lost(op, "the guest ended itself: its kernel panicked, or it was told to restart")
+            raise self._gone(op, vm)
 
-    def _lost(self, op: str, why: str) -> ChannelClosedError:
-        if self._closed:
-            return ChannelClosedError(f"the guest was closed during {op!r}", cause=endings.CLOSED.cause)
+    def _gone(self, op: str, vm: QemuVm) -> ChannelClosedError:
+        """Return the error for a machine that will not answer any more, and say so from here on."""
+        self._console = vm.console()
+        ending = endings.CLOSED
+        if not self._closed:
+            ending = self._lost = endings.told(self._console, vm, agent_died=endings.FAREWELL in self._console)
         return ChannelClosedError(
-            f"the guest was lost during {op!r}", cause=why, hint="see the end of the guest's console",
-            details=_tail(self._console),
+            f"the guest was {'closed' if self._closed else 'lost'} during {op!r}", cause=ending.cause,
+            hint=endings.hinted(ending, op), details=_tail(self._console),
         )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 END_S = 1.0  # an engine's channel is closed a moment before its process has ended
 LOOK_S = 0.02
+FAREWELL = "microsim: the agent is gone"  # on the console of a guest whose agent died
 MEMORY_HINT = "raise machine.memory_mib in the template, or use less; files in the guest are memory too"
 EPISODE_HINT = (
     "a controller was running, and may have done it: see what it does, and lower controller.memory_mib or "

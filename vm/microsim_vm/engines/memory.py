@@ -20,8 +20,10 @@ from microsim_vm.errors import SnapshotError
 
 RAM, PAGES = "ram", "pages"
 PAGE = mmap.PAGESIZE
-# Bits of /proc/<pid>/pagemap (Linux: Documentation/admin-guide/mm/pagemap.rst).
-PRESENT, SWAPPED, FILE = 1 << 63, 1 << 62, 1 << 61
+# Bits of an entry's highest byte in /proc/<pid>/pagemap (Linux: Documentation/admin-guide/mm/pagemap.rst).
+PRESENT, SWAPPED, FILE = 1 << 7, 1 << 6, 1 << 5
+ENTRY_BYTES = 8
+OWN = bytes(bool(bits & (PRESENT | SWAPPED) and not bits & FILE) for bits in range(256))
 COUNT = struct.Struct("=Q")
 MAX_RUN = 16 << 20  # bytes read at a time
 
@@ -144,11 +146,10 @@ def mappings(pid: int, ram: Path) -> list[Mapping]:
 
 def written(pid: int, mapping: Mapping) -> list[tuple[int, int, int]]:
     """Return (address, offset in the file, size) of each run of pages that are the guest's own."""
-    entries = array("Q")
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:
-        file.seek(mapping.start // PAGE * entries.itemsize)
-        entries.frombytes(file.read((mapping.end - mapping.start) // PAGE * entries.itemsize))
-    own = bytes(bool(entry & (PRESENT | SWAPPED) and not entry & FILE) for entry in entries)
+        file.seek(mapping.start // PAGE * ENTRY_BYTES)
+        entries = file.read((mapping.end - mapping.start) // PAGE * ENTRY_BYTES)
+    own = entries[ENTRY_BYTES - 1 :: ENTRY_BYTES].translate(OWN)
     runs = []
     first = own.find(1)
     while first >= 0:
