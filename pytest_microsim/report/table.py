@@ -103,7 +103,7 @@ def _cells(group: GroupResult, *, compared: bool) -> list[str]:
 
 
 def _together(groups: Sequence[GroupResult], *, compared: bool) -> list[str]:
-    rate = rate_of(rollout for group in groups for rollout in group.rollouts if rollout.run == 1)
+    rate = rate_of(rollout for group in groups for rollout in group.rollouts)
     seeds = str(sum(bool(group.rollouts) for group in groups))
     # An interval of a share of different tests would be one of nothing.
     cells = [seeds, "-" if rate is None else str(rate.passed), "-", "-"]

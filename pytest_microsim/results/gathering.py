@@ -85,7 +85,7 @@ def group_of(facts: Mapping[str, Any], rollouts: Iterable[RolloutResult], verdic
         expected=facts["expected"],
         schedules=facts["schedules"],
         rollouts=ordered,
-        pass_rate=rate_of(_worst_of_each(ordered) if facts["schedules"] else _first_of_each(ordered)),
+        pass_rate=rate_under_schedules(ordered) if facts["schedules"] else rate_of(ordered),
         asked_rate=None if facts["asked_rate"] is None else AskedRate(**facts["asked_rate"]),
         n_eff=next((v.n_eff for v in verdicts if v.gate == GATE and v.outcome in _ASSESSED), None),
     )
@@ -100,21 +100,12 @@ def named(facts: Mapping[str, Any]) -> str:
 
 
 def rate_of(rollouts: Iterable[RolloutResult]) -> Rate | None:
-    """Return the share that passed, of those rollouts, one of each seed, that ended with a verdict of the test's."""
-    tried = [rollout for rollout in rollouts if rollout.outcome in TRIED]
-    if not tried:
-        return None
-    passed = sum(rollout.outcome == "passed" for rollout in tried)
-    low, high = clopper_pearson(passed, len(tried))
-    return Rate(passed=passed, total=len(tried), low=low, high=high)
+    """Return the share of seeds that passed, of those whose first run ended with a verdict of the test's."""
+    return _share(rollout for rollout in rollouts if rollout.run == 1)
 
 
-def _first_of_each(rollouts: Iterable[RolloutResult]) -> list[RolloutResult]:
-    return [rollout for rollout in rollouts if rollout.run == 1]
-
-
-def _worst_of_each(rollouts: Iterable[RolloutResult]) -> list[RolloutResult]:
-    """Return of each seed the first run that did not pass, or its first run: under each schedule it has to pass.
+def rate_under_schedules(rollouts: Iterable[RolloutResult]) -> Rate | None:
+    """Return the share of seeds that passed under all schedules under which they were run.
 
     Args:
         rollouts: In order of seeds and runs.
@@ -124,7 +115,16 @@ def _worst_of_each(rollouts: Iterable[RolloutResult]) -> list[RolloutResult]:
         known = found.setdefault(rollout.seed, rollout)
         if known.outcome not in LOST and rollout.outcome in LOST:
             found[rollout.seed] = rollout
-    return list(found.values())
+    return _share(found.values())
+
+
+def _share(rollouts: Iterable[RolloutResult]) -> Rate | None:
+    tried = [rollout for rollout in rollouts if rollout.outcome in TRIED]
+    if not tried:
+        return None
+    passed = sum(rollout.outcome == "passed" for rollout in tried)
+    low, high = clopper_pearson(passed, len(tried))
+    return Rate(passed=passed, total=len(tried), low=low, high=high)
 
 
 def complete(group: GroupResult) -> bool:

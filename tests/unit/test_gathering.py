@@ -14,6 +14,7 @@ from pytest_microsim.results.gathering import complete, finite, group_of, phases
 FACTS: dict[str, Any] = {
     "key": "t.py::test[a]", "test": "t.py::test", "parameters": "a", "location": ["t.py", 4, "test"], "scenario": "",
     "tags": ["slow"], "world": "w", "environment": {"wall_clock": None}, "expected": 3, "asked_rate": None,
+    "schedules": 0,
 }  # fmt: skip
 
 

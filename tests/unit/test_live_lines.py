@@ -34,9 +34,9 @@ CONFTEST = """
             "rollout": {"world": "w", "environment": {}},
             "group": {"key": group, "test": f"{path}::{item.originalname}", "parameters": str(params["gain"]),
                       "location": [path, line, item.originalname], "expected": 4, "demands": {}, "over_seeds": True,
-                      "runs": 1, "scenario": "", "tags": [], "environment": {}, "asked_rate": None},
+                      "runs": 1, "scenario": "", "tags": [], "environment": {}, "asked_rate": None, "schedules": 0},
             "sample": {"seed": seed, "worker": "", "fingerprint": str(seed), "episode_seeds": (seed,), "probes": {},
-                       "scalars": {}},
+                       "scalars": {}, "run_digest": ""},
             "repeat": {"run": 1, "differences": []},
         }
         if call.when == "call":

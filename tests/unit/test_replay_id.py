@@ -15,21 +15,22 @@ def world(digest: str = "d", key: str = "k", **others: Any) -> Any:
     return SimpleNamespace(digest=digest, snapshot=SimpleNamespace(key=key), others=others)
 
 
-def rollout(controllers: list[str], traces: list[str]) -> Any:
-    return SimpleNamespace(controllers=controllers, traces=lambda: traces)
+def rollout(controllers: list[str], traces: list[str], schedule: int | None = None, run_digest: str = "") -> Any:
+    return SimpleNamespace(controllers=controllers, traces=lambda: traces, schedule=schedule, run_digest=run_digest)
 
 
 BEGUN = ReplayId.of("tests/test_x.py::test[é-\udc80]", 7, world(), 1735776000.0)
 ENDED = BEGUN.ended(rollout(["c"], ["t"]))
+DETERMINISTIC = BEGUN.ended(rollout(["c"], ["t"], 2**63 - 1, "ab" * 32))
 
 
 @pytest.mark.parametrize("clock", [None, 1735776000.0, 1735776000.125, 4102444799.999999])
 @pytest.mark.parametrize("seed", [0, 2**128 - 1])
-@pytest.mark.parametrize("base", [BEGUN, ENDED])
+@pytest.mark.parametrize("base", [BEGUN, ENDED, DETERMINISTIC, replace(DETERMINISTIC, run=NOTHING)])
 def test_an_id_is_read_as_it_was_written(base: ReplayId, seed: int, clock: float | None) -> None:
     one = replace(base, seed=seed, wall_clock=clock)
     assert ReplayId.parse(f" {one}\n") == one
-    assert set(str(one)) <= set("0123456789abcdefnow.")  # no shell has to quote it
+    assert set(str(one)) <= set("0123456789abcdefnows.")  # no shell has to quote it
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,23 @@ def test_a_replay_is_said_to_be_one_only_if_every_bit_is(changes: dict[str, Any]
 def test_without_episodes_there_is_nothing_to_compare() -> None:
     assert verdict(BEGUN, BEGUN) == (True, "no episode to compare, then or now")
     assert verdict(BEGUN, replace(BEGUN, snapshot="0" * 8))[0] is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "same", "words"),
+    [
+        ({}, True, "to the last bit of the machine's memory the run of that rollout (abababab)"),
+        (
+            {"run": "00000000"},
+            False,
+            "another run of the whole machine than that rollout's (00000000 now, abababab then)",
+        ),
+        ({"run": "00000000"}, False, "; the test asks something else of it"),
+        ({"run": "00000000", "schedule": 3}, False, "not the same as then: in which order threads take turns"),
+        ({"run": "00000000", "episodes": "00000000"}, False, "other episodes than that rollout's"),
+    ],
+)
+def test_of_a_deterministic_machine_all_of_it_is_compared(changes: dict[str, Any], same: bool, words: str) -> None:
+    was, line = verdict(DETERMINISTIC, replace(DETERMINISTIC, **changes))
+    assert was is same
+    assert words in line

@@ -30,13 +30,13 @@ CONFTEST = """
             worker = getattr(item.config, "workerinput", {}).get("workerid", "")
             seed = item.callspec.params["seed"]
             common = {"seed": seed, "worker": worker, "fingerprint": None, "episode_seeds": (seed,), "probes": {},
-                      "scalars": {}}
+                      "scalars": {}, "run_digest": ""}
             report.microsim = {
                 "worlds": {}, "worker": worker,
                 "rollout": {"world": "w", "environment": facts.pop("environment", {"wall_clock": None})},
                 "group": {"key": name, "test": f"{path}::{name}", "parameters": "", "location": [path, line, name],
                           "expected": expected, "demands": demands, "over_seeds": True,
-                          "scenario": "", "tags": [], "environment": {}, "asked_rate": None,
+                          "scenario": "", "tags": [], "environment": {}, "asked_rate": None, "schedules": 0,
                           "runs": facts.pop("runs", 1)},
                 "repeat": {"run": facts.pop("run", 1), "differences": facts.pop("differences", [])},
                 "sample": common | facts,
