@@ -1,4 +1,4 @@
-"""The two markers: ``seeds`` and ``microsim``."""
+"""The markers ``seeds`` and ``microsim``, and where a marker was written."""
 
 from __future__ import annotations
 

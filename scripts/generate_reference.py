@@ -26,6 +26,7 @@ from microsim_vm.templates import spec
 from pytest_microsim import episode as user_episode
 from pytest_microsim import errors as plugin_errors
 from pytest_microsim import filming, fixtures, markers, options, rollout
+from pytest_microsim.interleavings import marker as interleavings
 from pytest_microsim.scenarios.jsonschema import schema as scenario_schema
 from pytest_microsim.trajectories import playing, recordings
 
@@ -69,6 +70,7 @@ TEMPLATE_PARTS = {
     "machines": spec.OtherMachine,
     "controller": spec.ControllerLimits,
 }
+MARKERS = (*markers.REGISTERED, interleavings.REGISTERED)
 # Keys of the top level that are neither explained by their type nor by a part of their own.
 TOP_LEVEL = {
     "name": "The template's name; the folder has the same.",
@@ -128,7 +130,7 @@ def reference() -> str:
             ((f"`{name}`", INI_TYPES.get(kind, kind), text) for name, text, kind in recorder.ini),
         ),
         "## Markers\n",
-        *(f"`@pytest.mark.{signature}`\n\n{text.strip()}\n" for signature, _, text in map(_marker, markers.REGISTERED)),
+        *(f"`@pytest.mark.{signature}`\n\n{text.strip()}\n" for signature, _, text in map(_marker, MARKERS)),
         "## Fixtures\n",
         *(f"### {name}\n\n{prose(_fixture_doc(name))}\n" for name in ("rollout", "warm_world")),
         "## Rollouts and episodes\n",

@@ -42,7 +42,7 @@ def collected(pytester: pytest.Pytester, given: str, more: str = "", *arguments:
         ("2", "@pytest.mark.seeds([5, 6])", (), [
             f"seed-000{seed}-schedule-000{schedule}" for seed in (5, 6) for schedule in (0, 1)
         ]),
-        ("1", "@pytest.mark.parametrize('x', [8], ids=['eight'])\n    @pytest.mark.usefixtures('x')", (), ["eight-schedule-0000"]),
+        ("1", "@pytest.mark.parametrize('pytestconfig', [8], ids=['x'], indirect=True)", (), ["x-schedule-0000"]),
         ("2", "", ("--microsim-repeat=3",), ["schedule-0000", "schedule-0001"]),
     ],
 )  # fmt: skip
