@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from microsim_guest import mailbox, wire
-from microsim_vm import deterministic
+from microsim_guest import jitter, mailbox, wire
+from microsim_vm import deterministic, endings, warmup
 from microsim_vm.deterministic import History, Life
 from microsim_vm.engines import boxes, icount, select
 from microsim_vm.engines.base import Boot
 from microsim_vm.engines.icount import Icount
-from microsim_vm.errors import DeterminismError, SeedError, SnapshotError
+from microsim_vm.errors import ChannelClosedError, DeterminismError, SeedError, SnapshotError
 from microsim_vm.templates import load_template
 from templating import write
 
@@ -103,6 +106,41 @@ def test_names_that_are_drawn_for_a_request_are_not_sent() -> None:
 def test_what_hears_from_the_host_as_it_runs_is_refused(op: str) -> None:
     with pytest.raises(DeterminismError, match="a deterministic machine has no"):
         History(cast(Any, None), Path(), Life.of(3, None)).call(op, timeout_s=1.0)
+
+
+def test_a_machine_that_was_closed_or_lost_is_asked_nothing_more() -> None:
+    closed, lost = (History(cast(Any, None), Path(), Life.of(3, None)) for _ in range(2))
+    closed.close()
+    lost._lost = endings.ENGINE
+    for history, cause in ((closed, endings.CLOSED.cause), (lost, endings.ENGINE.cause)):
+        assert not history.alive()
+        with pytest.raises(ChannelClosedError) as caught:
+            history.call("exec", timeout_s=1.0)
+        assert caught.value.cause == cause
+
+
+def test_a_world_may_take_longer_to_load_than_its_limit_which_the_guest_keeps_by_its_own_clock(tmp_path: Path) -> None:
+    waited = []
+
+    class Client:
+        def call(self, op: str, args: dict[str, float], *, timeout_s: float) -> tuple[dict[str, float], list[bytes]]:
+            waited.append((args["timeout_s"], timeout_s))
+            return {}, []
+
+    template = load_template(write(tmp_path / "slow", GOOD + "warmup_timeout_s: 100\n"))
+    warmup.load_world(template, cast(Any, None), cast(Any, Client()), print, slower=deterministic.SLOWER)
+    assert waited == [(100.0, (100.0 + warmup.GRACE_S) * deterministic.SLOWER)]
+
+
+def test_the_clock_of_another_process_is_its_processor_time() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            clock = jitter._clock(busy.pid)
+            first = time.clock_gettime_ns(clock)
+            while time.clock_gettime_ns(clock) == first:
+                time.sleep(0.01)
+        finally:
+            busy.kill()
 
 
 def test_a_running_machine_is_not_copied() -> None:

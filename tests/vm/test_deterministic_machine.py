@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +18,7 @@ from typing import NamedTuple
 import pytest
 from hosting import REPOSITORY
 from microsim_vm import deterministic
-from microsim_vm.errors import DeterminismError
+from microsim_vm.errors import CommandInterruptedError, ControllerTimeoutError, DeterminismError
 from microsim_vm.options import Options
 from microsim_vm.templates import find_template
 from microsim_vm.world import WarmWorld, warm
@@ -24,6 +27,31 @@ RACES = REPOSITORY / "benchmarks" / "races"
 CONTROLLER = b"def act(observation):\n    return 1\n"
 AT_ONCE = 3
 
+# Kills the agent, as somebody who may do everything in the guest can.
+KILL_AGENT = "kill -9 $PPID; sleep 60"
+HANGING = b"def act(observation):\n    while True:\n        pass\n"
+# Three threads that lose each other's additions; what they come to decides the action.
+THREADED = b"""
+import threading
+total = 0
+
+def add():
+    global total
+    for _ in range(4000):
+        seen = total
+        int(str(seen) * 2)
+        total = seen + 1
+
+def act(observation):
+    threads = [threading.Thread(target=add) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(total)
+    return total % 2
+"""
+
 AGAIN = """
     import sys
     from pathlib import Path
@@ -31,11 +59,39 @@ AGAIN = """
     from microsim_vm.templates import load_template
     from microsim_vm.world import warm
 
-    world = warm(load_template(Path(sys.argv[1])), Options(deterministic=True), lambda line: None)
+    options = Options(deterministic=True, cache_dir=Path(sys.argv[3]))
+    world = warm(load_template(Path(sys.argv[1])), options, lambda line: None)
     assert world.reused
     with world.fork(1) as machine:
         result = machine.exec(["python3", "-"], stdin=Path(sys.argv[2]).read_bytes(), check=True)
         print(result.stdout.strip(), machine.run_digest)
+"""
+
+NOBODY = 65534
+AS_NOBODY = (
+    "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all,+dac_read_search",
+    "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search",
+)  # fmt: skip
+# Of root's rights it has the one to read what is in root's folders: the snapshot, and maybe the interpreter.
+BY_ANOTHER = """
+    import os, sys
+    from pathlib import Path
+    from microsim_vm import deterministic
+    from microsim_vm.cache import Cache
+    from microsim_vm.engines.base import Boot
+    from microsim_vm.engines.icount import Icount
+    from microsim_vm.forks import Forker
+    from microsim_vm.templates import load_template
+
+    file, script, cache, snapshot, kernel, initramfs, *layers = map(Path, sys.argv[1:])
+    template = load_template(file)
+    named = {str(number): path for number, path in enumerate(layers)}
+    boot = Boot(kernel, initramfs, named, 1, template.machine.memory_mib)
+    forker = Forker(template.name, template.controller, Icount(), boot, Cache(cache))
+    clock = template.wall_clock_start
+    with deterministic.fork(forker, snapshot, 1, schedule=None, reseed=True, wall_clock=clock) as machine:
+        result = machine.exec(["python3", "-"], stdin=script.read_bytes(), check=True)
+        print(os.getuid(), result.stdout.strip(), machine.run_digest)
 """
 
 
@@ -125,14 +181,81 @@ def test_an_episode_and_what_was_asked_before_it_repeat(world: WarmWorld) -> Non
     assert seen[0] == seen[1]
 
 
-def test_a_digest_repeats_in_another_session_from_the_stored_snapshot(world: WarmWorld) -> None:
+def test_threads_of_a_controller_follow_the_schedule(world: WarmWorld) -> None:
+    def race(schedule: int) -> tuple[bytes, str]:
+        with world.fork(1, schedule=schedule) as machine:
+            record = machine.run_episode(THREADED, filename="threaded.py", max_steps=3)
+            assert record.error is None
+            return record.controller_stdout, record.run_digest
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = list(pool.map(race, [0, 1, 2, 0, 1, 2]))
+    assert found[:3] == found[3:]
+    assert len({printed for printed, _ in found}) > 1
+
+
+def test_a_controller_that_hangs_ends_at_its_limit_by_the_machines_clock(world: WarmWorld) -> None:
+    seen = set()
+    for _ in range(2):
+        with world.fork(1) as machine:
+            record = machine.run_episode(HANGING, filename="hanging.py", timeout_seconds=1.0)
+            assert isinstance(record.error, ControllerTimeoutError)
+            seen.add((record.wall_ms, record.run_digest))
+    assert len(seen) == 1
+
+
+def test_a_machine_that_was_lost_says_why_and_stays_lost(world: WarmWorld) -> None:
+    for ending, reason in (("echo c > /proc/sysrq-trigger", "panicked"), (KILL_AGENT, "agent")):
+        with world.fork(1) as machine:
+            for command in (ending, "true"):
+                with pytest.raises(CommandInterruptedError) as caught:
+                    machine.exec(command)
+                assert reason in caught.value.cause
+    with world.fork(1) as machine:
+        threading.Timer(1.0, lambda: os.kill(machine.pid, signal.SIGKILL)).start()
+        for command in ("sleep 600", "true"):
+            with pytest.raises(CommandInterruptedError, match="lost"):
+                machine.exec(command)
+
+
+def test_a_machine_can_be_closed_while_it_runs(world: WarmWorld) -> None:
+    with world.fork(1) as machine:
+        threading.Timer(1.0, machine.close).start()
+        with pytest.raises(CommandInterruptedError, match="closed"):
+            machine.exec("sleep 600")
+
+
+def python(script: str, *words: object, before: Sequence[str] = (), env: Mapping[str, str], cwd: Path) -> str:
+    """Run a script in a process of its own, and return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env}
+    return subprocess.run(
+        [*before, sys.executable, "-c", textwrap.dedent(script), *map(str, words)],
+        capture_output=True, text=True, check=True, timeout=300, env=environment, cwd=cwd,
+    ).stdout.strip()  # fmt: skip
+
+
+def test_a_digest_repeats_in_another_session_from_the_stored_snapshot(world: WarmWorld, tmp_path: Path) -> None:
+    """Also where the cache has another path, and the process another home, folder and language."""
     here = script(world, "threads.py", 1)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    there = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(AGAIN), world.template.path, RACES / "threads.py"],
-        capture_output=True, text=True, check=True, timeout=300, env=environment,
-    )  # fmt: skip
-    assert there.stdout.strip() == f"{here.output} {here.digest}"
+    elsewhere = tmp_path / "another path, to the cache"
+    elsewhere.symlink_to(world.forker.cache.root)
+    env = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "LANG": "C", "TZ": "Pacific/Auckland", "PYTHONHASHSEED": "7"}
+    there = python(AGAIN, world.template.path, RACES / "threads.py", elsewhere, env=env, cwd=tmp_path)
+    assert there == f"{here.output} {here.digest}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs all of these tests as one already")
+def test_a_digest_repeats_for_another_user(world: WarmWorld) -> None:
+    here = script(world, "threads.py", 1)
+    boot = world.forker.boot
+    with tempfile.TemporaryDirectory(prefix="microsim-nobody-") as folder:
+        os.chown(folder, NOBODY, NOBODY)
+        there = python(
+            BY_ANOTHER, world.template.path, RACES / "threads.py", folder, world.snapshot.directory, boot.kernel,
+            boot.initramfs, *boot.layers.values(), before=AS_NOBODY, env={"HOME": folder, "XDG_RUNTIME_DIR": folder},
+            cwd=Path(folder),
+        )  # fmt: skip
+    assert there == f"{NOBODY} {here.output} {here.digest}"
 
 
 def test_what_the_host_would_reach_into_is_refused(world: WarmWorld) -> None:
