@@ -264,6 +264,7 @@ def test_open_files_and_each_files_size_are_limited(machine: Machine) -> None:
     assert_unharmed(machine)
 
 
+@ON_ANY_ENGINE
 def test_endless_output_is_told_and_not_kept(machine: Machine) -> None:
     flood = "import os\ndef act(observation):\n    while True: os.write(1, b'x' * 65536)\n"
     record = run(machine, flood, seconds=2.0)
@@ -299,6 +300,7 @@ def send(text, size=0):
 """
 
 
+@ON_ANY_ENGINE
 def test_answers_nobody_asked_for_and_endless_ones(machine: Machine) -> None:
     twice = LINK + "def act(observation):\n    send(b'{\"action\": 1}')\n    return 1\n"
     record = run(machine, twice)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hosting import REPOSITORY, Warmed
+from hosting import ON_ANY_ENGINE, REPOSITORY, Warmed
 from microsim_vm.episode import EpisodeRecord
 from microsim_vm.errors import (
     AgentError,
@@ -95,6 +95,7 @@ def test_a_good_and_a_bad_controller_in_a_shipped_world(cartpole: WarmWorld) -> 
     assert good.columns == again.columns, "a second episode of the same seed is another one"
 
 
+@ON_ANY_ENGINE
 def test_a_controller_may_be_a_class_with_state_of_its_own(machine: Machine) -> None:
     source = """
 import dataclasses, sys
@@ -115,6 +116,7 @@ class Controller:
         assert record.controller_stderr.decode() == "é\n" * 3
 
 
+@ON_ANY_ENGINE
 def test_errors_name_the_users_file_and_line(machine: Machine) -> None:
     error = error_of(machine, "def act(observation):\n    return 1 +\n")
     assert "SyntaxError" in error.what
@@ -134,6 +136,7 @@ def test_errors_name_the_users_file_and_line(machine: Machine) -> None:
     assert "SyntaxError" in error_of(machine, b"x = '\xff'").what
 
 
+@ON_ANY_ENGINE
 def test_steps_before_a_failure_are_kept(machine: Machine) -> None:
     record = run(machine, "def act(observation):\n    print('at', observation['position'][0])\n"
                           "    return 1 / (3 - observation['position'][0])\n")  # fmt: skip
@@ -154,10 +157,12 @@ def test_steps_before_a_failure_are_kept(machine: Machine) -> None:
         ("[0] * (observation['on'] + 1)", "changed from"),
     ],
 )  # fmt: skip
+@ON_ANY_ENGINE
 def test_what_is_no_action_is_the_controllers_error(machine: Machine, action: str, message: str) -> None:
     assert message in error_of(machine, f"def act(observation):\n    return {action}\n").what
 
 
+@ON_ANY_ENGINE
 def test_actions_must_fit_the_action_space(pendulum: WarmWorld) -> None:
     with pendulum.fork(0) as machine:
         for action, message in (
@@ -208,6 +213,7 @@ def test_a_controller_that_dies(machine: Machine) -> None:
     assert error.cause == "it was killed by signal 11"
 
 
+@ON_ANY_ENGINE
 def test_a_controller_that_forges_answers(machine: Machine) -> None:
     """The link's descriptor is in its hands: nothing it writes may be taken for the framework's own failure."""
     find = "import os, struct, json\nfd = next(int(n) for n in os.listdir('/proc/self/fd') if int(n) > 2 and " \
@@ -347,6 +353,7 @@ def act(observation):
         (7, "SystemExit: 3", "world.py"),
     ],
 )  # fmt: skip
+@ON_ANY_ENGINE
 def test_a_world_that_raises_is_a_world_error(machine: Machine, seed: int, message: str, details: str) -> None:
     with pytest.raises(WorldError) as caught:
         run(machine, GOOD, seed=seed)
@@ -356,6 +363,7 @@ def test_a_world_that_raises_is_a_world_error(machine: Machine, seed: int, messa
     assert (after.error, after.steps) == (None, 10)
 
 
+@ON_ANY_ENGINE
 def test_a_world_that_raises_by_hand(machine: Machine) -> None:
     machine.reset(5)
     machine.step(1)
@@ -402,6 +410,7 @@ def test_hosts_killed_from_outside_are_told(world: WarmWorld) -> None:
         assert time.monotonic() - started < 20.0
 
 
+@ON_ANY_ENGINE
 def test_controller_path_is_not_looked_up_in_the_guest(machine: Machine, tmp_path: Path) -> None:
     """The name is for tracebacks only."""
     record = machine.run_episode(b"raise ValueError(__file__)\n", filename="../odd näme.py", max_steps=1)
