@@ -1,11 +1,12 @@
 """The deterministic machine's end of its channel: requests that lie in its memory before it runs, answers left there.
 
-A part of the machine's memory belongs to no kernel. When the machine is saved, the agent looks at one word there
-again and again. A fork's host writes all requests into that part, and the word last, before the fork's first
+A part of the machine's memory belongs to no kernel. When the machine is saved, the agent looks at one byte there
+again and again. A fork's host writes all requests into that part, and the byte last, before the fork's first
 instruction; and nothing reaches it after that. When the last request is answered the machine stops itself, at one
 instruction.
 
-The part has the requests first: a length in 8 bytes, which is that word, then frames of :mod:`microsim_guest.wire`.
+The part has the requests first: a length in 4 bytes, three of nothing, that byte, then frames of
+:mod:`microsim_guest.wire`. The byte is always the same: how soon it is seen may not depend on what comes after it.
 At :data:`OUT` follow a status in 8 bytes, a length in 8 bytes, and the frames of the answers.
 """
 
@@ -20,7 +21,7 @@ from microsim_guest import wire
 AT = 96 << 20  # address in the machine's memory; a kernel that is not relocated ends well before
 SIZE = 32 << 20
 OUT = 8 << 20  # where the answers begin
-LENGTH = struct.Struct("<Q")
+LENGTH = struct.Struct("<I3xB")
 HEAD = struct.Struct("<QQ")
 ANSWERED, FULL = 1, 2  # statuses; 0: it was not the agent that has stopped the machine
 # A device that is told of panics, and stops the machine at once: vendor, device, and what to write.
@@ -50,8 +51,8 @@ class MailboxLink(wire.Link):
     def wait(self) -> None:
         """Keep the processor until there are requests: a machine that was idle when it was saved would begin by
         waiting for a timer, and that is a race with its host."""
-        box = memoryview(self._box)
-        while not (box[0] or box[1] or box[2]):  # the bytes of a length that fits
+        box, there = memoryview(self._box), LENGTH.size - 1
+        while not box[there]:
             pass
 
     def receive(self, deadline: Optional[float] = None) -> wire.Frame:

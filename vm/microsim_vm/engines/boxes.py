@@ -38,7 +38,7 @@ def fill(pid: int, folder: Path, frames: bytes) -> None:
     """
     start = _place(pid, folder)
     with memory.memory(pid, os.O_RDWR) as target:
-        for offset, data in ((mailbox.LENGTH.size, frames), (0, mailbox.LENGTH.pack(len(frames)))):
+        for offset, data in ((mailbox.LENGTH.size, frames), (0, mailbox.LENGTH.pack(len(frames), True))):
             memory.write_all(target, memoryview(data), start + offset)
 
 
