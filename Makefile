@@ -1,6 +1,7 @@
 # Each target does all the set-up it needs; `make help` lists them.
 PYTEST = .venv/bin/python -m pytest
-WORKERS ?= 2
+# Tests wait for guests, and for limits to pass, much of the time: three keep two processors busy.
+WORKERS ?= 3
 
 .PHONY: help setup demo trap test lint unit vm fuzz acceptance browser bench format clean
 
