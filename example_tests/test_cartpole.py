@@ -18,6 +18,13 @@ def test_pole_topples_without_feedback(rollout):
     assert episode.metrics["fallen"] == 1
 
 
+@pytest.mark.interleavings(8)
+def test_two_threads_keep_the_pole_up_whichever_comes_first(rollout):
+    """Each schedule is another order of the controller's threads; race_threads.py has the same with a race in it."""
+    episode = rollout.run("controllers/threaded_fixed.py", max_steps=150)
+    assert episode.metrics["balanced_steps"] == 150
+
+
 def test_driving_by_hand(rollout):
     """Without the marker `seeds` a rollout has one seed, derived from the test's id and stable between runs."""
     observation, _ = rollout.reset()
