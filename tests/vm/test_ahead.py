@@ -17,14 +17,14 @@ from microsim_vm.errors import SeedError
 from microsim_vm.machine import Machine
 from microsim_vm.world import WarmWorld
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 DRAW = "head -c 8 /dev/urandom | od -An -tx1 | tr -d ' '; python3 -c 'import uuid; print(uuid.uuid4())'; date +%s.%N"
 
 
 @pytest.fixture
 def world(warmed: Warmed) -> Iterator[WarmWorld]:
-    world = warmed("pendulum")
+    world = warmed("cartpole")
     yield world
     world.close()
 
@@ -47,7 +47,7 @@ def ready(world: WarmWorld) -> None:
     """Start a fork ahead, and wait until it is held."""
     world.prepare()
     wait_for(lambda: not any(thread.name == "microsim-ahead" for thread in threading.enumerate()), "a fork", 60)
-    assert guests() == ["pendulum, for the next rollout"]
+    assert guests() == ["cartpole, for the next rollout"]
 
 
 def drawn(machine: Machine) -> list[str]:
@@ -73,9 +73,9 @@ def test_a_prepared_fork_is_a_fork_like_any_other(world: WarmWorld) -> None:
 def test_one_at_a_time_is_prepared(world: WarmWorld) -> None:
     ready(world)
     world.prepare()
-    assert guests() == ["pendulum, for the next rollout"]
+    assert guests() == ["cartpole, for the next rollout"]
     with world.fork(1):
-        assert guests() == ["pendulum, for the next rollout"]  # it is used now
+        assert guests() == ["cartpole, for the next rollout"]  # it is used now
         world.prepare()
         with world.fork(2) as second:
             assert "fork.wait" in second.timings

@@ -124,6 +124,7 @@ def test_undeclared_private_generators_are_reported_with_their_places(
         assert machine.findings == expected
 
 
+@ON_ANY_ENGINE
 def test_clean_worlds_have_no_findings(cartpole: WarmWorld, pendulum: WarmWorld) -> None:
     assert cartpole.findings == []
     assert pendulum.findings == []
