@@ -181,6 +181,15 @@ def test_an_episode_and_what_was_asked_before_it_repeat(world: WarmWorld) -> Non
     assert seen[0] == seen[1]
 
 
+def test_what_is_asked_later_changes_nothing_of_what_came_before(world: WarmWorld) -> None:
+    """However large it is: else the machine diverges."""
+    with world.fork(1) as machine:
+        machine.exec("date +%s.%N", check=True)
+        for size in (100, 1 << 16, 1 << 20):
+            machine.filesystem.write("/workspace/file", bytes(size))
+        assert machine.filesystem.stat("/workspace/file").size == 1 << 20
+
+
 def test_threads_of_a_controller_follow_the_schedule(world: WarmWorld) -> None:
     def race(schedule: int) -> tuple[bytes, str]:
         with world.fork(1, schedule=schedule) as machine:
