@@ -8,6 +8,7 @@ import queue
 import threading
 
 STEP_S = 0.02
+TICK_S = 1 / 16384  # of the encoders' clock
 BLEND = 0.3  # how much a new difference counts for a speed
 
 
@@ -39,7 +40,7 @@ class Controller:
 
     def _force(self, time, cart, pole):
         before, self.before = self.before, (time, cart, pole)
-        elapsed = max(time - before[0], 1e-6)  # without a new reading, nothing has moved
+        elapsed = max(time - before[0], TICK_S)  # without a new reading, nothing has moved
         self.speed += BLEND * ((cart - before[1]) / elapsed - self.speed)
         self.rate += BLEND * ((pole - before[2]) / elapsed - self.rate)
         return 0.1 * cart + 0.2 * self.speed + 3.0 * pole + 0.6 * self.rate
