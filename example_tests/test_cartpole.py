@@ -19,7 +19,7 @@ def test_pole_topples_without_feedback(rollout):
 
 
 @pytest.mark.interleavings(8)
-def test_two_threads_keep_the_pole_up_whichever_comes_first(rollout):
+def test_two_threads_keep_the_pole_up(rollout):
     """Each schedule is another order of the controller's threads; race_threads.py has the same with a race in it."""
     episode = rollout.run("controllers/threaded_fixed.py", max_steps=150)
     assert episode.metrics["balanced_steps"] == 150
