@@ -173,7 +173,7 @@ sys.modules["json"] = sys.modules["struct"] = None
 """
     started = time.monotonic()
     record = run(machine, survivors + ACT)
-    assert time.monotonic() - started < 10.0
+    assert time.monotonic() - started < 30.0
     assert (record.error, record.steps) == (None, 10)
     # Those that only detach others may not have ended yet.
     assert any(re.fullmatch("it left processes behind, which were killed: [345]", line) for line in record.attempts)

@@ -175,7 +175,7 @@ def test_bombs_and_hogs_are_limited_and_disturb_nobody(cartpole: WarmWorld, engi
 
         # What gVisor's kernel lets a bomb run into first is not certain.
         for source, reason in ((BOMB, "process limit" if engine == "qemu" else "limit"), (HOG, "memory limit")):
-            record = machine.run_episode(source.encode(), filename="bad.py", max_steps=5, timeout_seconds=10.0)
+            record = machine.run_episode(source.encode(), filename="bad.py", max_steps=5, timeout_seconds=30.0)
             assert isinstance(record.error, ControllerError)
             assert reason in record.error.cause
             answers(machine)
@@ -198,7 +198,7 @@ def test_files_in_memory_are_counted(cartpole: WarmWorld, engine: str) -> None:
     with cartpole.fork(1) as machine:
         # Not all at once: what the guest itself is too slow for, the host sees; see below.
         fill = f"for i in $(seq {2 * MEMORY_MIB // 4}); do head -c 4M /dev/zero >>/dev/shm/large; done"
-        result = machine.exec(fill, timeout_seconds=60)
+        result = machine.exec(fill, timeout_seconds=120)
         if engine == "qemu":  # such a file system is half as large as the memory
             assert result.exit_code == 1
             assert "No space left" in result.stderr

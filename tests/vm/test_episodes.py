@@ -188,20 +188,20 @@ def test_actions_must_fit_the_action_space(pendulum: WarmWorld) -> None:
 
 def test_a_hanging_controller_times_out(machine: Machine) -> None:
     ignore = "import signal\nfor number in (1, 2, 15):\n    signal.signal(number, signal.SIG_IGN)\n"
-    for source, activity in (
-        (ignore + "def act(observation):\n    while True: pass\n", "acting"),
-        ("while True: pass\n", "loading"),
+    for source, activity, limit_s in (
+        (ignore + "def act(observation):\n    while True: pass\n", "acting", 4.0),
+        ("while True: pass\n", "loading", 2.0),
         # Bytes that trickle in must not push the deadline ahead.
         ("import os, time\nfd = max(int(n) for n in os.listdir('/proc/self/fd') if "
          "os.path.exists(f'/proc/self/fd/{n}') and 'socket' in os.readlink(f'/proc/self/fd/{n}'))\n"
          "def act(observation):\n    while True:\n"
-         "        os.write(fd, b'\\0\\0')\n        time.sleep(0.9)\n", "acting"),
+         "        os.write(fd, b'\\0\\0')\n        time.sleep(1.9)\n", "acting", 4.0),
     ):  # fmt: skip
         started = time.monotonic()
-        error = error_of(machine, source, timeout_seconds=2.0)
+        error = error_of(machine, source, timeout_seconds=limit_s)
         assert time.monotonic() - started < 15.0
         assert type(error) is ControllerTimeoutError
-        assert f"still {activity} when the episode's 2 s were over" in error.what
+        assert f"still {activity} when the episode's {limit_s:g} s were over" in error.what
 
 
 def test_a_controller_that_dies(machine: Machine) -> None:
@@ -236,8 +236,8 @@ def test_a_controller_that_forges_answers(machine: Machine) -> None:
 def test_a_fork_bomb_is_capped(machine: Machine, engine: str) -> None:
     source = "import os\ndef act(observation):\n    while True:\n        os.fork()\n"
     started = time.monotonic()
-    record = run(machine, source, timeout_seconds=5.0)
-    assert time.monotonic() - started < 30.0
+    record = run(machine, source, timeout_seconds=20.0)
+    assert time.monotonic() - started < 40.0
     assert isinstance(record.error, ControllerError)
     # gVisor's kernel does not tell of forks that failed: it is seen to be full, or, as its memory is copied in large
     # pieces, to be too large.

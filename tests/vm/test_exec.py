@@ -89,9 +89,9 @@ def test_endless_output_is_bounded(machine: Machine) -> None:
 
 def test_a_time_out_leaves_no_survivor(machine: Machine) -> None:
     started = time.monotonic()
-    result = machine.exec(SURVIVOR, timeout_seconds=1.0)
-    assert time.monotonic() - started < 4.0
-    assert 1000 <= result.duration_ms < 3000
+    result = machine.exec(SURVIVOR, timeout_seconds=2.0)
+    assert time.monotonic() - started < 6.0
+    assert 2000 <= result.duration_ms < 5000
     assert (result.timed_out, result.stdout) == (True, "started\n")
     _assert_it_stopped(machine)
     with pytest.raises(CommandFailedError, match=r"timed out after 0\.5 s"):
@@ -109,7 +109,7 @@ def _assert_it_stopped(machine: Machine) -> None:
 
 def _assert_no_group_is_left(machine: Machine) -> None:
     """None but that of the very command that looks."""
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 30.0
     while machine.exec("ls -d /sys/fs/cgroup/jobs/exec-*/ | wc -l").stdout != "1\n":
         assert time.monotonic() < deadline, "an empty control group was not swept"
 
