@@ -1,4 +1,4 @@
-"""A race that one order of threads in a few dozen shows: this test must fail. It is collected only when named.
+"""A race that few orders of threads show: this test must fail. It is collected only when named.
 
     pytest example_tests/race_threads.py -n 2
 
