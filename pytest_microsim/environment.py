@@ -48,6 +48,7 @@ def environment_of(world: WarmWorld, seed: int, schedule: int | None = None) -> 
     }
     if world.deterministic:
         environment["schedule"] = FROM_SEED if schedule is None else schedule
+        environment["snapshot"] = _short(world.snapshot.contents)
     if world.others:
         environment["machines"] = {
             name: {"digest": other.digest, "versions": dict(other.snapshot.manifest.warmup.versions)}

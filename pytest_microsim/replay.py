@@ -37,7 +37,8 @@ class ReplayId:
         test: Of the test's node id.
         seed: The rollout's seed.
         image: Of the worlds' images.
-        snapshot: Of the snapshots' keys: engine, processor, machine size.
+        snapshot: Of the snapshots' keys: engine, processor, machine size. Of a deterministic machine's, of all that is
+            in it: another warm-up leaves another one.
         controllers: Of the controllers that were run, in order, and of what each was given: arguments, limits, numbers
             of steps and seconds; "none" where none was.
         episodes: Of all that was recorded of its episodes, also of those that were not finished, and of which error
@@ -96,7 +97,9 @@ class ReplayId:
             wall_clock: Where its clock starts.
         """
         worlds = [world, *(world.others[name] for name in sorted(world.others))]
-        images, snapshots = ([each.digest for each in worlds], [each.snapshot.key for each in worlds])
+        images = [each.digest for each in worlds]
+        # In which order threads take turns also depends on where the warm-up has left them.
+        snapshots = [each.snapshot.contents if each.deterministic else each.snapshot.key for each in worlds]
         return cls(digest_of(test), seed, digest_of(*images), digest_of(*snapshots), wall_clock=wall_clock)
 
     def ended(self, rollout: Rollout) -> ReplayId:
@@ -137,10 +140,11 @@ def verdict(asked: ReplayId, came: ReplayId) -> tuple[bool, str]:
     Returns:
         Whether it did, bit by bit; and a line on it.
     """
+    parts = "engine, processor" if asked.schedule is None else "another warm-up, engine"
     changed = [
         what
         for what, same in (
-            ("the world's snapshot (engine, processor or machine size)", asked.snapshot == came.snapshot),
+            (f"the world's snapshot ({parts} or machine size)", asked.snapshot == came.snapshot),
             ("the controller, or what it was run with", asked.controllers == came.controllers),
             ("where the wall clock starts", asked.wall_clock == came.wall_clock),
             ("in which order threads take turns", asked.schedule == came.schedule),

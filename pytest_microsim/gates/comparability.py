@@ -17,6 +17,7 @@ _WHY = {
     "locale": "numbers and names are read, written and sorted in another way",
     "cpu": "numerical libraries choose their code by the processor's features, so the last bits may differ",
     "schedule": "threads take turns in another order",
+    "snapshot": "another warm-up has left threads elsewhere, and the same schedule is another order of them",
     "engine": "engines show their guests other processors, clocks and kernels",
     "digest": "the image holds other code",
     "versions": "another version may compute another number",

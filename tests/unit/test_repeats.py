@@ -268,7 +268,7 @@ def test_the_folder_of_a_dead_session_is_reaped_and_that_of_a_live_one_is_not(tm
 
 def member(seed: int, run: int, fingerprint: str | None, *differences: dict[str, Any], **knobs: Any) -> dict[str, Any]:
     return {
-        "sample": {"seed": seed, "fingerprint": fingerprint},
+        "sample": {"seed": seed, "fingerprint": fingerprint, "run_digest": ""},
         "environment": {"wall_clock": None, "cpu": "Xeon", **knobs},
         "run": run,
         "differences": list(differences),
@@ -303,13 +303,16 @@ def test_runs_in_other_environments_are_not_comparable_and_say_why() -> None:
     assert found.incomparable[0].startswith("cpu is 'Xeon' in one and 'EPYC' in the other")
 
 
-def world(env: dict[str, str] | None = None, wall_clock: float | None = None, **others: Any) -> Any:
+def world(
+    env: dict[str, str] | None = None, wall_clock: float | None = None, *, deterministic: bool = False, **others: Any
+) -> Any:
     engine = {"engine": "qemu", "version": "7.2", "accelerator": "tcg", "cpu": "max on Xeon", "arguments": "console=x"}
     warmup = WarmUp(1.0, 1.0, [], [], {"python": "3.11.2"})
     manifest = Manifest("key", "w", "d" * 64, engine, "boot", {}, warmup)
     return SimpleNamespace(
         template=SimpleNamespace(env=env or {}),
-        snapshot=SimpleNamespace(manifest=manifest),
+        snapshot=SimpleNamespace(manifest=manifest, contents="c"),
+        deterministic=deterministic,
         digest="d" * 64,
         wall_clock=wall_clock,
         others=others,
@@ -343,3 +346,9 @@ def test_a_template_can_unpin_and_its_other_machines_count() -> None:
         "timezone",
     )
     assert digest_of(mine) != digest_of(usual) == digest_of(environment_of(world(), 7))
+
+
+def test_of_a_deterministic_machine_schedule_and_snapshot_count() -> None:
+    usual, exact = environment_of(world(), 7), environment_of(world(deterministic=True), 7)
+    assert exact.keys() - usual.keys() == {"schedule", "snapshot"}
+    assert compare(exact, environment_of(world(deterministic=True), 8, 3)).knobs == ("hash_seed", "schedule")

@@ -11,8 +11,9 @@ import pytest
 from pytest_microsim.replay import NOTHING, ReplayId, digest_of, verdict
 
 
-def world(digest: str = "d", key: str = "k", **others: Any) -> Any:
-    return SimpleNamespace(digest=digest, snapshot=SimpleNamespace(key=key), others=others)
+def world(digest: str = "d", key: str = "k", contents: str = "", **others: Any) -> Any:
+    snapshot = SimpleNamespace(key=key, contents=contents)
+    return SimpleNamespace(digest=digest, snapshot=snapshot, others=others, deterministic=bool(contents))
 
 
 def rollout(controllers: list[str], traces: list[str], schedule: int | None = None, run_digest: str = "") -> Any:
@@ -50,6 +51,7 @@ def test_every_part_follows_from_one_thing_alone() -> None:
     assert differing(ReplayId.of(name, 7, world("e"), 1735776000.0)) == ["image"]
     assert differing(ReplayId.of(name, 7, world(key="l"), 1735776000.0)) == ["snapshot"]
     assert differing(ReplayId.of(name, 7, world(other=world()), 1735776000.0)) == ["image", "snapshot"]
+    assert ReplayId.of(name, 7, world(contents="a"), 1.0) != ReplayId.of(name, 7, world(contents="b"), 1.0)
     assert differing(BEGUN.ended(rollout([], []))) == []
     assert differing(ENDED) == ["controllers", "episodes"]
     assert digest_of("ab", "c") != digest_of("a", "bc")
@@ -92,6 +94,7 @@ def test_without_episodes_there_is_nothing_to_compare() -> None:
         ({"run": "00000000"}, False, "; the test asks something else of it"),
         ({"run": "00000000", "schedule": 3}, False, "not the same as then: in which order threads take turns"),
         ({"run": "00000000", "episodes": "00000000"}, False, "other episodes than that rollout's"),
+        ({"run": "00000000", "snapshot": "00000000"}, False, "the world's snapshot (another warm-up, engine or"),
     ],
 )
 def test_of_a_deterministic_machine_all_of_it_is_compared(changes: dict[str, Any], same: bool, words: str) -> None:

@@ -90,6 +90,11 @@ class Snapshot(msgspec.Struct, frozen=True):
         """The snapshot's key."""
         return self.manifest.key
 
+    @property
+    def contents(self) -> str:
+        """What tells it from others of its key, each of another warm-up: a digest of its memory and devices, hex."""
+        return digests.of_data({name: file.sha256 for name, file in self.manifest.files.items()})
+
 
 def key_of(image: Image, engine: Engine, shape: MachineShape) -> str:
     """Return the key of the snapshot that this image, engine and machine size would give."""
