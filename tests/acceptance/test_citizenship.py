@@ -12,7 +12,8 @@ import pytest
 
 from pytest_microsim.seeds import seed_of_test
 
-pytestmark = pytest.mark.timeout(300)
+# The first run on a machine bakes the world before any time is limited.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("cache_with_layers")]
 
 Run = Callable[..., pytest.RunResult]
 WORLD = "--microsim-world=cartpole"
