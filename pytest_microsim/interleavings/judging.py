@@ -45,13 +45,13 @@ def _of_seed(group: GroupResult, seed: str, rollouts: Sequence[RolloutResult]) -
             f"({_told(first, tried)})",
             n=n, metric=metric, reported=True, next_step=f"replay it: {first.replay}",
             cause="what the test expects depends on which thread runs when; other schedules of this seed have passed"
-            if n > len(lost) else "",
+            if first.outcome != "error" and n > len(lost) else "",
         )  # fmt: skip
     if n < group.schedules:
         message = f"{n} of {_counted(group.schedules)} of seed {seed} were run, and none has failed"
         return Verdict(GATE, group.name, Outcome.NOT_ASSESSED, message, n=n, metric=metric)
     different = len({rollout.fingerprint for rollout in tried if rollout.fingerprint})
-    seen = f", with {different} different {'episode' if different == 1 else 'episodes'}" if different else ""
+    seen = ("", ", all with the same episode", f", with {different} different episodes")[min(different, 2)]
     return Verdict(
         GATE, group.name, Outcome.PASSED,
         f"{_counted(n)} of seed {seed} passed{seen}; a fault in {100 * overlooked(n):.2g} % of all schedules, or in "

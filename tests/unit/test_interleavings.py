@@ -101,7 +101,7 @@ def judged(rollouts: list[RolloutResult], number: int) -> list[Verdict]:
 
 
 def test_the_first_schedule_that_fails_is_named_whichever_came_first() -> None:
-    found = schedules("passed", "passed", "error", "failed", "skipped")
+    found = schedules("passed", "passed", "failed", "failed", "skipped")
     (verdict,) = judged([found[3], found[2], found[0], found[1], found[4]], 5)
     assert (verdict.outcome, verdict.reported, verdict.n) == (Outcome.FAILED, True, 4)
     assert verdict.message == (
@@ -109,6 +109,9 @@ def test_the_first_schedule_that_fails_is_named_whichever_came_first() -> None:
     )
     assert verdict.next_step == "replay it: r3"
     assert "which thread runs when" in verdict.cause
+    (verdict,) = judged(schedules("passed", "error"), 2)
+    assert verdict.outcome is Outcome.FAILED
+    assert verdict.cause == ""  # such as no memory for its machine
     (verdict,) = judged([found[2]], 5)
     assert verdict.message.endswith("that fails (no other was run)")
     assert verdict.cause == ""  # it may fail under every schedule
@@ -121,6 +124,8 @@ def test_a_search_that_finds_nothing_says_how_rare_a_fault_it_would_have_missed(
     assert verdict.outcome is Outcome.PASSED
     assert "200 schedules of seed 7 passed, with 2 different episodes; a fault in 1.5 % of all" in verdict.message
     assert (1 - overlooked(200)) ** 200 == pytest.approx(0.05)
+    (verdict,) = judged(schedules("passed", "passed", "passed")[::2], 2)
+    assert "2 schedules of seed 7 passed, all with the same episode; a fault in" in verdict.message
     (verdict,) = judged(schedules("passed", "skipped"), 2)
     assert verdict.outcome is Outcome.NOT_ASSESSED
     assert "1 of 2 schedules of seed 7 were run" in verdict.message
