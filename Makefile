@@ -1,7 +1,6 @@
 # Each target does all the set-up it needs; `make help` lists them.
 PYTEST = .venv/bin/python -m pytest
-# Tests wait for guests, and for limits to pass, much of the time: three keep two processors busy.
-WORKERS ?= 3
+WORKERS ?= 2
 
 .PHONY: help setup demo trap test lint unit vm fuzz acceptance browser bench format clean
 

@@ -39,7 +39,7 @@ SUITE = """
 
     import pytest
 
-    @pytest.mark.interleavings(12)
+    @pytest.mark.interleavings(20)
     def test_race(rollout):
         order = rollout.exec(["python3", "-"], stdin=Path("race").read_bytes(), check=True).stdout
         assert len(rollout.run_digest) == 64
@@ -70,13 +70,13 @@ def test_a_race_is_found_under_the_same_schedule_whatever_the_workers_and_replay
     pytester.makepyfile(test_it=SUITE)
     one = run("--microsim-world=cartpole", "--microsim-results=one.json", "-rs")
     line, command = race_lines(one)
-    found = re.search(r"schedule (\d+) is the first of 12 of seed \d+ that fails \(all \d+ before it passed", line)
+    found = re.search(r"schedule (\d+) is the first of 20 of seed \d+ that fails \(all \d+ before it passed", line)
     assert found, line
     first = int(found[1])
     # One test has failed; those after it were skipped, those before it passed.
-    one.assert_outcomes(failed=1, passed=first, skipped=11 - first)
+    one.assert_outcomes(failed=1, passed=first, skipped=19 - first)
     rollouts = json.loads((pytester.path / "one.json").read_text())["groups"][0]["rollouts"]
-    assert [rollout["schedule"] for rollout in rollouts] == [str(number) for number in range(12)]
+    assert [rollout["schedule"] for rollout in rollouts] == [str(number) for number in range(20)]
     digests = {rollout["run_digest"] for rollout in rollouts if rollout["outcome"] != "skipped"}
     assert len(digests) == first + 1
 
