@@ -292,8 +292,7 @@ def test_a_paused_sandbox_stands_still(child: Sandbox) -> None:
     child.resume()
     assert child.status == "running"
     before = count(child)
-    time.sleep(0.3)
-    assert count(child) > before
+    wait_for(lambda: count(child) > before, "counting again")
 
 
 def test_a_hibernated_sandbox_wakes_as_it_was_at_the_next_request(child: Sandbox) -> None:
