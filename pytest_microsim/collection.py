@@ -198,8 +198,7 @@ def deterministic(item: pytest.Item, world: str) -> bool:
     Raises:
         MicrosimError: If a marker of the test, or the world's template, is wrong.
     """
-    run = item.config.stash[RUN]
-    return run.settings.deterministic or run.template(world).deterministic or interleavings_of(item) is not None
+    return item.config.stash[RUN].deterministic(world) or interleavings_of(item) is not None
 
 
 def forks_next(item: pytest.Item, world: str) -> bool:

@@ -50,8 +50,7 @@ def warm_world(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> W
     run = request.config.stash[RUN]
     with _plain_failure():
         name = session_world(request.session)
-        exactly = run.settings.deterministic or run.template(name).deterministic
-        return _microsim_worlds.get(name, deterministic=exactly)
+        return _microsim_worlds.get(name, deterministic=run.deterministic(name))
 
 
 @pytest.fixture
@@ -99,7 +98,7 @@ def rollout(request: pytest.FixtureRequest, _microsim_worlds: WorldPool) -> Iter
         again=again,
     )
     with captures.kept(state):
-        if not world.deterministic and forks_next(item, name):
+        if forks_next(item, name):
             world.prepare()
         yield state.rollout
     videos.made(state)

@@ -68,23 +68,10 @@ class ReplayId:
         found = _FORM.fullmatch(text.strip())
         if found is None:
             raise ValueError(f"{text!r} is not what a failed rollout printed after --microsim-replay")
-        test, image, snapshot, controllers, episodes = found.group(
-            "test", "image", "snapshot", "controllers", "episodes"
-        )
-        clock, schedule, run = found.group("clock", "schedule", "run")
+        test, seed, image, snapshot, controllers, episodes, clock, schedule, run = found.group(*found.re.groupindex)
         start = None if clock == "now" else float(clock)
         order = None if schedule is None else int(schedule)
-        return cls(
-            test,
-            int(found["seed"]),
-            image,
-            snapshot,
-            controllers,
-            episodes,
-            start,
-            order,
-            NOTHING if run is None else run,
-        )
+        return cls(test, int(seed), image, snapshot, controllers, episodes, start, order, run or NOTHING)
 
     @classmethod
     def of(cls, test: str, seed: int, world: WarmWorld, wall_clock: float | None) -> ReplayId:

@@ -115,6 +115,14 @@ class Run:
             self._search = Search.at(given) if given else Search.of_session(self.settings.cache_dir)
         return self._search
 
+    def deterministic(self, name: str) -> bool:
+        """Tell whether all rollouts of a world have deterministic machines: those of the run do, or its template's.
+
+        Raises:
+            TemplateError: If there is no such world.
+        """
+        return self.settings.deterministic or self.template(name).deterministic
+
     def template(self, name: str) -> Template:
         """Find and read a world's template; nothing is built or started.
 

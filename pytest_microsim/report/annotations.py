@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..results.gathering import LOST
+
 if TYPE_CHECKING:
     from ..results.model import GroupResult, RolloutResult, RunResult
 
@@ -21,7 +23,6 @@ CHOICES = (AUTO, GITHUB, GITLAB, OFF)
 MOST_REMARKS = 10
 """GitHub shows so many errors of one step, and drops the rest."""
 MOST_SEEDS = 8
-_FAILED = ("failed", "error", "missed")
 _DATA = {"%": "%25", "\n": "%0A"}
 _PROPERTY = {**_DATA, ":": "%3A", ",": "%2C"}
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -78,7 +79,7 @@ def _told(group: GroupResult) -> Iterator[str]:
 
 
 def _missing(group: GroupResult) -> list[RolloutResult]:
-    return [rollout for rollout in group.rollouts if rollout.outcome in _FAILED]
+    return [rollout for rollout in group.rollouts if rollout.outcome in LOST]
 
 
 def _title(group: GroupResult) -> str:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -45,16 +42,6 @@ SUITE = """
         assert len(rollout.run_digest) == 64
         assert rollout.schedule < 3 or int(order, 16) % 2, order
 """
-
-
-@pytest.fixture
-def busy() -> Iterator[None]:
-    """A busy loop on each core."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
-    yield
-    for loop in loops:
-        loop.kill()
-        loop.wait()
 
 
 def race_lines(result: pytest.RunResult) -> list[str]:

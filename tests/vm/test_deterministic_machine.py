@@ -10,7 +10,7 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -115,18 +115,6 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("race") / "race"
     subprocess.run([compiler, "-O1", "-static", "-s", "-pthread", "-o", path, RACES / "race.cpp"], check=True)
     return path.read_bytes()
-
-
-@pytest.fixture
-def busy() -> Iterator[None]:
-    """A busy loop on each core."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
 
 
 def script(world: WarmWorld, name: str, seed: int, schedule: int | None = None) -> Ran:
