@@ -64,9 +64,24 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let workers start with what takes long, and fill the time at the end with what is short."""
+    """Let workers start with what takes long, and fill the time at the end with what is short.
+
+    What starts machines is tried a second time where it fails, for the host may have had no time for it: with two
+    workers and their guests it is overbooked. The summary shows why each had failed, for each is a finding.
+    """
+    folders = [Path(__file__).parent / "tests" / name for name in ("acceptance", "browser", "vm")]
+    for item in items:
+        if any(folder in item.path.parents for folder in folders):
+            item.add_marker(pytest.mark.flaky(reruns=1))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: "unit" in item.path.parts)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show why each test that was tried again had failed."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.write_sep("_", f"the first try of {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
 
 
 @pytest.hookimpl(optionalhook=True)

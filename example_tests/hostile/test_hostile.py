@@ -31,7 +31,7 @@ LIMITS = {
     "workspace_mib": 4,
     "workspace_files": 200,
     "output_bytes": 4096,
-    "cpu_s": 20,
+    "cpu_s": 60,
 }
 HOST_MIB = 700  # of a guest of 256 MiB, whatever it is made to do
 
@@ -60,9 +60,9 @@ class Outcome:
     stdout: str = ""
     attempts: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
-    seconds: float = 20.0
+    seconds: float = 90.0
     limits: dict = field(default_factory=dict)
-    timeout_seconds: float = 30.0
+    timeout_seconds: float = 120.0
 
 
 OUTCOMES = {

@@ -20,7 +20,7 @@ from microsim_vm.world import WarmWorld, warm
 REPOSITORY = Path(__file__).parents[2]
 # pytester gives each test an empty home: without this, each would bake its world anew.
 CACHE = os.environ.get("MICROSIM_CACHE_DIR") or platformdirs.user_cache_dir("microsim")
-LIMIT_S = 300
+LIMIT_S = 600
 SLOW_LAYERS = ("bases", "pythons", "wheels", "probes")
 
 Run = Callable[..., pytest.RunResult]

@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 REPOSITORY = Path(__file__).parents[2]
-STEP_S = 240
+STEP_S = 600
 ONCE = ("apt-get ", "python3 -m venv ", ".venv/bin/pip ", ".venv/bin/microsim doctor")
 SUITE = """
 import pytest

@@ -87,7 +87,7 @@ def sandbox(cli: Cli) -> str:
     return done.stdout.strip()
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 15.0) -> None:
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"{what} not within {timeout_s:g} s"

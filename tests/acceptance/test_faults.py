@@ -198,8 +198,6 @@ def reports(output: str) -> Mapping[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-# Once in some twenty runs, on a busy machine, one guest more than meant did not start. Why is not known yet.
-@pytest.mark.flaky(reruns=1)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_faults_of_every_kind_in_one_session(
     pytester: pytest.Pytester, run: Run, engine: str, monkeypatch: pytest.MonkeyPatch

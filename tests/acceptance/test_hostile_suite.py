@@ -20,7 +20,7 @@ KERNELS = {
     *("panic.py", "read_the_truth.py", "scan.py", "survive.py", "text_bomb.py", "threads.py", "trace.py"),
 }
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.mark.parametrize("engine", ["qemu", "gvisor"] if QUICK == "gvisor" else ["qemu"])
@@ -35,7 +35,7 @@ def test_every_controller_comes_to_its_end_and_nobody_else_notices(engine: str) 
     run = subprocess.run(
         [*(sys.executable, "-m", "pytest", "-v", "-p", "no:randomly", "-p", "no:cacheprovider", str(SUITE)),
          *("--microsim-world", "cartpole", "--microsim-engine", engine, *chosen)],
-        capture_output=True, text=True, timeout=500, check=False,
+        capture_output=True, text=True, timeout=1100, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout[-20000:] + run.stderr
     passed = set(re.findall(r"nobody_should_trust\[(\S+)-seed-0007\] PASSED", run.stdout))

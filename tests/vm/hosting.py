@@ -242,7 +242,7 @@ def _running(wanted: Callable[[list[str]], bool]) -> list[int]:
     return [pid for pid, words in processes if words and wanted(words)]
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 10.0, period_s: float = 0.01) -> None:
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 60.0, period_s: float = 0.01) -> None:
     """Poll until a condition holds.
 
     Raises:

@@ -197,7 +197,7 @@ def test_its_machine_dies_and_the_world_lives(world: WarmWorld) -> None:
         began = time.monotonic()
         again = run(sim, ACT)
         assert (type(again.error), again.steps) == (ControllerMachineError, 0)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
 
 
 @ON_ANY_ENGINE

@@ -225,10 +225,12 @@ def test_a_machine_can_be_closed_while_it_runs(world: WarmWorld) -> None:
 def python(script: str, *words: object, before: Sequence[str] = (), env: Mapping[str, str], cwd: Path) -> str:
     """Run a script in a process of its own, and return what it prints."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env}
-    return subprocess.run(
+    done = subprocess.run(
         [*before, sys.executable, "-c", textwrap.dedent(script), *map(str, words)],
-        capture_output=True, text=True, check=True, timeout=300, env=environment, cwd=cwd,
-    ).stdout.strip()  # fmt: skip
+        capture_output=True, text=True, timeout=300, env=environment, cwd=cwd,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def test_a_digest_repeats_in_another_session_from_the_stored_snapshot(world: WarmWorld, tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_a_hanging_controller_times_out(machine: Machine) -> None:
     ):  # fmt: skip
         started = time.monotonic()
         error = error_of(machine, source, timeout_seconds=limit_s)
-        assert time.monotonic() - started < 15.0
+        assert time.monotonic() - started < 60.0
         assert type(error) is ControllerTimeoutError
         assert f"still {activity} when the episode's {limit_s:g} s were over" in error.what
 
@@ -237,7 +237,7 @@ def test_a_fork_bomb_is_capped(machine: Machine, engine: str) -> None:
     source = "import os\ndef act(observation):\n    while True:\n        os.fork()\n"
     started = time.monotonic()
     record = run(machine, source, timeout_seconds=20.0)
-    assert time.monotonic() - started < 40.0
+    assert time.monotonic() - started < 120.0
     assert isinstance(record.error, ControllerError)
     # gVisor's kernel does not tell of forks that failed: it is seen to be full, or, as its memory is copied in large
     # pieces, to be too large.
@@ -384,7 +384,7 @@ def test_a_world_that_dies_is_told_at_once(world: WarmWorld, seed: int, how: str
             run(machine, GOOD, seed=seed)
         with pytest.raises(WorldError, match=f"the world's process {how}"):
             machine.reset()
-        assert time.monotonic() - started < 20.0
+        assert time.monotonic() - started < 60.0
         assert machine.exec("echo alive").stdout == "alive\n"
 
 
@@ -407,7 +407,7 @@ def test_hosts_killed_from_outside_are_told(world: WarmWorld) -> None:
         assert "the agent is gone" in caught.value.details, "the console's tail is missing"
         with pytest.raises(ChannelClosedError):
             machine.reset()
-        assert time.monotonic() - started < 20.0
+        assert time.monotonic() - started < 60.0
 
 
 @ON_ANY_ENGINE

@@ -28,9 +28,10 @@ sleep 300
 """
 
 BACKGROUND = """
+rm -f stop lives done
 setsid sh -c 'until test -e stop; do echo noise; touch lives; sleep 0.02; done; echo last && touch done' &
 echo started
-sleep 0.3
+until test -e lives; do sleep 0.02; done
 exit 5
 """
 
@@ -90,8 +91,8 @@ def test_endless_output_is_bounded(machine: Machine) -> None:
 def test_a_time_out_leaves_no_survivor(machine: Machine) -> None:
     started = time.monotonic()
     result = machine.exec(SURVIVOR, timeout_seconds=2.0)
-    assert time.monotonic() - started < 6.0
-    assert 2000 <= result.duration_ms < 5000
+    assert time.monotonic() - started < 30.0
+    assert 2000 <= result.duration_ms < 15000
     assert (result.timed_out, result.stdout) == (True, "started\n")
     _assert_it_stopped(machine)
     with pytest.raises(CommandFailedError, match=r"timed out after 0\.5 s"):
@@ -118,11 +119,10 @@ def test_what_runs_in_the_background_outlives_the_command(machine: Machine) -> N
     """It may go on printing into the pipe it has inherited, and is gone without a trace when it ends."""
     started = time.monotonic()
     result = machine.exec(BACKGROUND)
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < 30.0
     assert (result.exit_code, result.timed_out) == (5, False)
     assert set(result.stdout.split()) == {"started", "noise"}
-    time.sleep(1.0)
-    assert machine.filesystem.exists("/workspace/lives")
+    machine.exec("rm lives; until test -e lives; do sleep 0.02; done", check=True)
     assert not machine.filesystem.exists("/workspace/done"), "it is still printing"
     machine.exec("touch /workspace/stop; until test -e /workspace/done; do sleep 0.1; done", check=True)
     _assert_no_group_is_left(machine)
@@ -132,7 +132,7 @@ def test_a_flood_from_the_background_holds_nothing_up(machine: Machine) -> None:
     started = time.monotonic()
     result = machine.exec("yes & exit 3", timeout_seconds=60)
     assert (result.exit_code, result.timed_out) == (3, False)
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < 30.0
     assert machine.exec("pkill -x yes || kill $(grep -lx yes /proc/[0-9]*/comm | cut -d/ -f3)").exit_code == 0
     _assert_no_group_is_left(machine)
 
@@ -182,7 +182,7 @@ def test_ctrl_c_kills_the_command(machine: Machine) -> None:
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         machine.exec(SURVIVOR)
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < 30.0
     _assert_it_stopped(machine)
 
 
@@ -232,7 +232,7 @@ def test_a_command_whose_guest_dies_is_interrupted(cartpole: WarmWorld) -> None:
         started = time.monotonic()
         with pytest.raises(CommandInterruptedError, match=r"sleep 60.*was interrupted") as caught:
             machine.exec_stream("echo é; echo e >&2; sleep 60", on_stdout=printed)
-        assert time.monotonic() - started < 10.0
+        assert time.monotonic() - started < 30.0
         for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
             assert error.partial.stdout_bytes == "é\n".encode()
             assert (error.partial.stdout, error.partial.stderr) == ("é\n", "e\n")

@@ -179,7 +179,7 @@ def test_files_that_are_none_are_refused_at_once(machine: Machine, files: Filesy
         files.read("/workspace/t/big")
     files.write("/workspace/t/fifo", b"now a file")
     assert files.read("/workspace/t/fifo") == b"now a file"
-    assert time.monotonic() - started < 30.0
+    assert time.monotonic() - started < 60.0
     assert [entry.name for entry in files.listdir("/") if entry.name.startswith(".")] == []
 
 
@@ -286,7 +286,7 @@ def test_links_and_devices_of_the_guest_stay_there(
         with pytest.raises(TransferError, match=f"/workspace/t/d/{name} is .*{reason}"):
             files.download(f"/workspace/t/d/{name}", tmp_path / "x")
     assert not (tmp_path / "x").exists()
-    assert time.monotonic() - started < 20.0
+    assert time.monotonic() - started < 60.0
 
 
 @ON_ANY_ENGINE

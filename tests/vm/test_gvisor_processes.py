@@ -88,14 +88,14 @@ def test_the_end_of_each_process_is_the_end_of_the_guest(place: Place, bystander
     assert ended
     assert ended[0] - killed < 10
     assert isinstance(caught[0], CommandInterruptedError)
-    wait_for(lambda: sandbox.status == "crashed", "it is noticed", 5)
+    wait_for(lambda: sandbox.status == "crashed", "it is noticed")
     for request in (lambda: sandbox.exec("true"), sandbox.fork, sandbox.snapshot, sandbox.hibernate):
         with pytest.raises(SandboxStateError, match="has crashed"):
             request()
     sandbox.logs()
     sandbox.kill()
     assert sandbox.status == "dead"
-    wait_for(lambda: not alive(processes), "the end of its processes", 5)
+    wait_for(lambda: not alive(processes), "the end of its processes")
     assert bystander.exec("echo well").stdout == "well\n"
 
 
@@ -115,7 +115,7 @@ def test_a_guest_that_takes_more_than_its_memory_is_ended_and_says_so(place: Pla
     with place.create() as sandbox:
         with pytest.raises(CommandInterruptedError):
             sandbox.exec(GREED)
-        wait_for(lambda: sandbox.status == "crashed", "its end", 5)
+        wait_for(lambda: sandbox.status == "crashed", "its end")
         said = sandbox.logs()
         assert "microsim: killed: the guest used" in said
         assert f"{sandbox.memory_mib} MiB are its own and {overuse.SPARE_MIB} MiB gVisor's" in said
@@ -127,7 +127,7 @@ def test_a_guest_with_too_many_processes_is_ended_and_says_so(place: Place, byst
     with place.create() as sandbox:
         with pytest.raises(CommandInterruptedError):
             sandbox.exec("echo 0 >/sys/fs/cgroup/cgroup.procs; while :; do sleep 600 & done", timeout_seconds=100)
-        wait_for(lambda: sandbox.status == "crashed", "its end", 5)
+        wait_for(lambda: sandbox.status == "crashed", "its end")
         assert re.search(r"microsim: killed: the guest had \d+ processes on the host", sandbox.logs())
     assert bystander.exec("echo well").stdout == "well\n"
 
@@ -137,7 +137,7 @@ def test_a_guest_is_watched_after_it_was_copied_too(place: Place) -> None:
         sandbox.fork().kill()
         with pytest.raises(CommandInterruptedError):
             sandbox.exec(GREED)
-        wait_for(lambda: sandbox.status == "crashed", "its end", 5)
+        wait_for(lambda: sandbox.status == "crashed", "its end")
 
 
 def test_a_sandbox_killed_while_it_is_copied_is_not_started_again(place: Place, bystander: Sandbox) -> None:
@@ -186,6 +186,6 @@ def test_half_a_dozen_guests_in_a_row_leave_nothing(place: Place, bystander: San
     for _ in range(GUESTS // 3):  # each is three guests, one after the other
         one()
     with contextlib.suppress(AssertionError):
-        wait_for(lambda: counts() == before, "the end of all", 5, 0.1)
+        wait_for(lambda: counts() == before, "the end of all", period_s=0.1)
     assert counts() == before
     assert bystander.exec("echo well").stdout == "well\n"

@@ -230,7 +230,7 @@ def test_a_crashed_guest_says_so_and_can_only_be_read_and_killed(parent: Sandbox
             started = time.monotonic()
             with pytest.raises(CommandInterruptedError):
                 sandbox.exec(end)
-            assert time.monotonic() - started < 20
+            assert time.monotonic() - started < 60
             assert sandbox.status == "crashed"
             for request in (lambda: sandbox.exec("true"), sandbox.fork, sandbox.snapshot, sandbox.hibernate):
                 with pytest.raises(SandboxStateError, match="has crashed"):
@@ -486,8 +486,8 @@ def test_a_snapshot_in_the_middle_of_a_long_answer_leaves_no_channel_in_pieces(c
         for number in range(20):
             each = children[number % len(children)]
             started = time.monotonic()
-            assert each.exec(f"echo {number}", timeout_seconds=5).stdout == f"{number}\n"
-            assert time.monotonic() - started < 5
+            assert each.exec(f"echo {number}", timeout_seconds=15).stdout == f"{number}\n"
+            assert time.monotonic() - started < 15
     finally:
         for each in children:
             each.kill()

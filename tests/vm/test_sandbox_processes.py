@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Place:
 def nothing_is_left(place: Place) -> Iterator[None]:
     yield
     Sandbox.list(place.options)
-    wait_for(lambda: place.left() == [], "the end of all", 5, 0.1)
+    wait_for(lambda: place.left() == [], "the end of all", period_s=0.1)
 
 
 def get(place: Place, sandbox: str) -> Sandbox:
@@ -172,7 +172,7 @@ def test_requests_during_hibernation_all_get_an_answer(place: Place) -> None:
             for _ in range(3):
                 time.sleep(0.2)
                 sandbox.hibernate()
-            wait_for(lambda: min(answers) > 4 or any(each.done() for each in asking), "answers to all", 60)
+            wait_for(lambda: min(answers) > 4 or any(each.done() for each in asking), "answers to all")
         finally:
             done.set()
         for each in asking:
@@ -200,7 +200,7 @@ def test_a_persistent_sandbox_outlives_its_maker_and_dies_with_its_keeper(place:
     (guest,) = guests_of(place.cache.root)
     keeper = keeper_of(place, sandbox)
     os.kill(keeper, signal.SIGKILL)
-    wait_for(lambda: gone(guest) and gone(keeper), "the end of both", 5)
+    wait_for(lambda: gone(guest) and gone(keeper), "the end of both")
     assert Sandbox.list(place.options) == []
     assert place.left(keeper) == []
     with pytest.raises(SandboxNotFoundError):
@@ -222,9 +222,9 @@ def test_a_maker_killed_while_the_keeper_starts_leaves_nothing(place: Place, up:
         if up:
             wait_for(lambda: [each.status for each in place.store.records()] == ["running"], "the sandbox")
         maker.kill()
-    wait_for(lambda: not guests_of(place.cache.root), "the end of its microVM", 2)
+    wait_for(lambda: not guests_of(place.cache.root), "the end of its microVM")
     Sandbox.list(place.options)
-    wait_for(lambda: place.left(maker.process.pid) == [], "the end of the keeper", 2)
+    wait_for(lambda: place.left(maker.process.pid) == [], "the end of the keeper")
 
 
 @ON_ANY_ENGINE
@@ -256,7 +256,7 @@ sandbox.exec_stream("sleep 567 & echo; wait", on_stdout=lambda _: say("runs"), t
             visitor.expect("runs")
             assert sandbox.exec(running).stdout != "0\n"
             visitor.kill()
-        wait_for(lambda: sandbox.exec(running).stdout == "0\n", "the end of its command", 5)
+        wait_for(lambda: sandbox.exec(running).stdout == "0\n", "the end of its command")
 
 
 @ON_ANY_ENGINE
@@ -265,9 +265,11 @@ def test_time_to_live_and_idle_hibernation(place: Place) -> None:
         for_ever = place.create(persistent=True, ttl_seconds=1.0)
         stack.callback(for_ever.kill)
         sleepy = stack.enter_context(place.create(hibernate_after=1.0))
-        idle, busy, at_work = (stack.enter_context(place.create(ttl_seconds=3.0)) for _ in range(3))
         sleepy.filesystem.write("/workspace/file", b"kept")
-        long = ThreadPoolExecutor(1).submit(at_work.exec, "sleep 6; echo done")
+        # Each is put to use as soon as it is there: what comes after it may take longer than it has to live.
+        idle, at_work = (stack.enter_context(place.create(ttl_seconds=3.0)) for _ in range(2))
+        long = ThreadPoolExecutor(1).submit(at_work.exec, "sleep 8; echo done")
+        busy = stack.enter_context(place.create(ttl_seconds=3.0))
         started = time.monotonic()
         while time.monotonic() - started < 5.0:
             assert busy.exec("true").exit_code == 0
@@ -279,7 +281,7 @@ def test_time_to_live_and_idle_hibernation(place: Place) -> None:
         assert at_work.status == "running"
         assert sleepy.exec("cat /workspace/file").stdout == "kept"
         assert sleepy.status == "running"
-        wait_for(lambda: busy.status == at_work.status == "dead", "their ends", 6, 0.1)
+        wait_for(lambda: busy.status == at_work.status == "dead", "their ends", period_s=0.1)
     with pytest.raises(SandboxNotFoundError):
         idle.exec("true")
 

@@ -40,11 +40,11 @@ class Screen:
     def _show(self, data: bytes) -> None:
         self.shown += data
 
-    def wait_for(self, text: bytes, timeout: float = 20.0) -> None:
+    def wait_for(self, text: bytes, timeout: float = 60.0) -> None:
         wait_until(lambda: text in self.shown, timeout, lambda: f"{text!r} is not in {self.shown!r}")
 
     def end(self) -> int | None:
-        self._thread.join(20.0)
+        self._thread.join(60.0)
         assert not self._thread.is_alive()
         return self.exit_code
 
