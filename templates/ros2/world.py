@@ -164,6 +164,6 @@ class Robot:
         return {"robot": self._rng}
 
 
-def make(patience_s=20.0):
+def make(patience_s=60.0):
     """Build the robot; see `Robot` for the argument."""
     return Robot(patience_s)
