@@ -72,7 +72,7 @@ AS_NOBODY = (
     "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all,+dac_read_search",
     "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search",
 )  # fmt: skip
-# Of root's rights it has the one to read what is in root's folders: the snapshot, and maybe the interpreter.
+# Of root's rights it has the one to read what is in root's folders: maybe the interpreter.
 BY_ANOTHER = """
     import os, sys
     from pathlib import Path
@@ -248,11 +248,14 @@ def test_a_digest_repeats_for_another_user(world: WarmWorld) -> None:
     here = script(world, "threads.py", 1)
     boot = world.forker.boot
     with tempfile.TemporaryDirectory(prefix="microsim-nobody-") as folder:
-        os.chown(folder, NOBODY, NOBODY)
+        # The emulator has its user's rights alone, and the cache may be below a home that is root's.
+        shutil.copytree(world.snapshot.directory, f"{folder}/snapshot")
+        files = [shutil.copy(path, folder) for path in (boot.kernel, boot.initramfs, *boot.layers.values())]
+        for path in (folder, f"{folder}/snapshot", *files, *Path(folder, "snapshot").iterdir()):
+            os.chown(path, NOBODY, NOBODY)
         there = python(
-            BY_ANOTHER, world.template.path, RACES / "threads.py", folder, world.snapshot.directory, boot.kernel,
-            boot.initramfs, *boot.layers.values(), before=AS_NOBODY, env={"HOME": folder, "XDG_RUNTIME_DIR": folder},
-            cwd=Path(folder),
+            BY_ANOTHER, world.template.path, RACES / "threads.py", folder, f"{folder}/snapshot", *files,
+            before=AS_NOBODY, env={"HOME": folder, "XDG_RUNTIME_DIR": folder}, cwd=Path(folder),
         )  # fmt: skip
     assert there == f"{NOBODY} {here.output} {here.digest}"
 
