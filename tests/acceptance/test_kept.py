@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from microsim_vm import Sandbox
@@ -28,19 +29,24 @@ def test_even(rollout):
 def test_failed_rollouts_go_on_where_they_were_and_passed_ones_are_gone(
     pytester: pytest.Pytester, run: Run, workers: int
 ) -> None:
-    pytester.makepyfile(SUITE)
-    before = {sandbox.id for sandbox in Sandbox.list()}
+    suite = pytester.makepyfile(SUITE)
+    before = kept_of(suite)
     result = run("--microsim-world=cartpole", "--microsim-keep=failed")
     result.assert_outcomes(passed=2, failed=2)
     names = KEPT.findall(result.stdout.str())
     assert len(names) == 2
     try:
-        assert {sandbox.id for sandbox in Sandbox.list()} - before == set(names)
+        assert kept_of(suite) - before == set(names)
         assert {note(name) for name in names} == {"1", "3"}
     finally:
         for sandbox in Sandbox.list():
             if sandbox.id in names:
                 sandbox.kill()
+
+
+def kept_of(suite: Path) -> set[str]:
+    """Return the sandboxes that a file's tests have left; other tests make others at the same time."""
+    return {each.id for each in Sandbox.list() if each.metadata.get("test", "").startswith(suite.name)}
 
 
 def note(name: str) -> str:
@@ -54,9 +60,9 @@ def note(name: str) -> str:
 
 
 def test_nothing_is_kept_unasked(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile("def test_fails(rollout):\n    assert False\n")
-    before = {sandbox.id for sandbox in Sandbox.list()}
+    suite = pytester.makepyfile("def test_fails(rollout):\n    assert False\n")
+    before = kept_of(suite)
     result = run("--microsim-world=cartpole")
     result.assert_outcomes(failed=1)
     assert "kept:" not in result.stdout.str()
-    assert {sandbox.id for sandbox in Sandbox.list()} == before
+    assert kept_of(suite) == before
