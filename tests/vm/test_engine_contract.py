@@ -197,7 +197,8 @@ def test_files_in_memory_are_counted(cartpole: WarmWorld, engine: str) -> None:
     """A file in memory is nobody's, so that no command's limit counts it."""
     with cartpole.fork(1) as machine:
         # Not all at once: what the guest itself is too slow for, the host sees; see below.
-        fill = f"for i in $(seq {2 * MEMORY_MIB // 4}); do head -c 4M /dev/zero >>/dev/shm/large; done"
+        piece = "head -c 4M /dev/zero >>/dev/shm/large || exit; sleep 0.05"
+        fill = f"for i in $(seq {2 * MEMORY_MIB // 4}); do {piece}; done"
         result = machine.exec(fill, timeout_seconds=120)
         if engine == "qemu":  # such a file system is half as large as the memory
             assert result.exit_code == 1
