@@ -14,6 +14,7 @@ LOOK_S = 0.02  # between two looks at all groups
 MANY = 16  # processes
 CLOSER_LOOK_S = 0.001  # between two looks at the number of processes, where there are many
 EMPTY_LOOKS = 20
+SETTLE_S = 0.005  # how long a kernel may take to give back what was freed
 AWAKE_S = 2.0  # how long a new group is looked at before anything is in it
 KERNEL_LOOKS = 5  # every so many looks, for the kernel's own memory: counting it stops the kernel for a millisecond
 GARBAGE_BYTES = 128 << 20  # what the kernel may have for itself and not need: large messages leave it 70 MiB, or so
@@ -133,19 +134,28 @@ class WatchedGroup(ControlGroup):
         before = self._before = self._before._replace(kernel=min(self._before.kernel, use.kernel))
         if not (members and self._memory_max):
             return bool(members)
+        if self._bloats_kernel(use) or self._is_over(use):
+            use = _settled()
         # What a command has left, or a controller, the next command finds; it may be there to remove it.
         shared = 0 if self._serves_many else max(0, use.shared - before.shared)
-        if use.kernel - before.kernel > self._memory_max + GARBAGE_BYTES and not self._serves_many:
+        if self._bloats_kernel(use):
             self.killed_for_memory()
             self.kill()
         # Processes are asked for their sizes, which takes long where they are many, only where it may matter.
-        elif use.total - before.total > self._memory_max:
+        elif self._is_over(use):
             if len(members) > MANY:
                 self._kill_newest(members, shared)
             else:
                 sizes = [(_resident(pid), path, pid) for path, pid in members]
                 _watch.kill_largest(sizes, sum(size for size, _, _ in sizes) + shared - self._memory_max)
         return True
+
+    def _bloats_kernel(self, use: Use) -> bool:
+        grown = use.kernel - self._before.kernel
+        return grown > self._memory_max + GARBAGE_BYTES and not self._serves_many
+
+    def _is_over(self, use: Use) -> bool:
+        return use.total - self._before.total > self._memory_max
 
     def _kill_newest(self, members: List[Tuple[str, int]], total: int) -> None:
         """Kill all but the oldest that fit: a fork bomb grows while its processes are asked for their sizes.
@@ -241,8 +251,9 @@ class _Watch:
             in_use = [group.look(use) for group in groups]
             if any(in_use):
                 if use.total > kernel.memory_bytes():
+                    processes = list(_limited_processes())
                     # Another process has groups too, and looks as well: each kills its own.
-                    self.kill_largest(list(_limited_processes()), use.total - kernel.memory_bytes())
+                    self.kill_largest(processes, _settled().total - kernel.memory_bytes())
             else:
                 with self._changed:
                     if time.monotonic() > self._until:
@@ -300,6 +311,12 @@ def _cpu_seconds(pid: int) -> float:
     except (OSError, ValueError):
         return 0.0
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def _settled() -> Use:
+    """Measure once more, before what was listed is killed: it may have come when what was measured had gone."""
+    time.sleep(SETTLE_S)
+    return _use()
 
 
 def _use(kernel_bytes: Optional[int] = None) -> Use:
