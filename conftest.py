@@ -57,9 +57,11 @@ def busy() -> Iterator[None]:
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Give runs that tests make the order of their files, where pytest-randomly is installed: -p randomly shuffles.
 
-    Hypothesis takes each of them half a second to import, and none has a property to test.
+    Hypothesis takes each of them half a second to import, and none has a property to test. As on a build server, no
+    line of a summary is cut to the width of the terminal.
     """
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:randomly -p no:hypothesispytest")
+    monkeypatch.setenv("CI", "true")
     return pytester
 
 
