@@ -78,7 +78,7 @@ def wait_for(machine: Machine, pairs: int) -> None:
     wait_until(machine, lambda said: said.count(" hears ") >= pairs)
 
 
-def wait_until(machine: Machine, ready: Callable[[str], bool], timeout_s: float = 120.0) -> str:
+def wait_until(machine: Machine, ready: Callable[[str], bool], timeout_s: float = 240.0) -> str:
     """Wait until nodes have said something, and return all of it."""
     deadline = time.monotonic() + timeout_s
     while not ready(said := machine.filesystem.read("/workspace/heard").decode()):
