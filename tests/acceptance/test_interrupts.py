@@ -87,7 +87,7 @@ def test_ctrl_c_during_rollouts(pytester: pytest.Pytester, workers: int, interru
         assert time.monotonic() - begin < ENDED_WITHIN_S, output
     assert process.returncode not in (0, None), output
     assert guests(pytester.path) == live, "something was started after the stop"
-    wait_for(lambda: not any(map(running, live)), 30)
+    wait_for(lambda: not any(map(running, live)), ENDED_WITHIN_S)
     if interrupts == 1:
         assert "0 of 6 seeds finished an episode" in output or "of 6 seeds ran" in output
 
@@ -114,7 +114,7 @@ def test_ctrl_c_while_a_world_is_warmed(pytester: pytest.Pytester, workers: int,
         assert time.monotonic() - begin < ENDED_WITHIN_S, output
     assert process.returncode not in (0, None)
     assert guests(pytester.path) == []
-    wait_for(lambda: not qemus(), 30)
+    wait_for(lambda: not qemus(), ENDED_WITHIN_S)
 
 
 @pytest.mark.usefixtures("run")
@@ -126,7 +126,7 @@ def test_a_test_over_its_time_limit_takes_its_guest_with_it(pytester: pytest.Pyt
     assert process.returncode == 1, output
     live = guests(pytester.path)
     assert len(live) == 1, output
-    wait_for(lambda: not any(map(running, live)), 30)
+    wait_for(lambda: not any(map(running, live)), ENDED_WITHIN_S)
 
 
 def test_stopping_at_the_first_failure_starts_nothing_more(

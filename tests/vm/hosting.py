@@ -30,6 +30,12 @@ from microsim_vm.world import WarmWorld, warm
 FOLDER = Path(__file__).parent
 REPOSITORY = FOLDER.parents[1]
 TEMPLATES = FOLDER / "host_templates"
+NOBODY = 65534
+# Of root's rights it has the one to read what is in root's folders, for the interpreter may be there.
+AS_NOBODY = (
+    "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all,+dac_read_search",
+    "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search",
+)  # fmt: skip
 
 ENDING_S = 2.0
 """How long a process may take to end that the kernel has killed."""
@@ -240,6 +246,20 @@ def keepers_of(root: Path) -> list[int]:
 def _running(wanted: Callable[[list[str]], bool]) -> list[int]:
     processes = [(process.pid, process.info["cmdline"]) for process in psutil.process_iter(["cmdline"])]
     return [pid for pid, words in processes if words and wanted(words)]
+
+
+def give_to_nobody(world: WarmWorld, folder: Path) -> None:
+    """Copy what a world's forks are made of: kernel, initramfs and layers by their names, and the folder snapshot.
+
+    An emulator has its user's rights alone, and the cache may be below a home that is root's.
+    """
+    boot = world.forker.boot
+    (folder / "snapshot").mkdir()
+    files = {"kernel": boot.kernel, "initramfs": boot.initramfs, **boot.layers,
+             **{f"snapshot/{path.name}": path for path in world.snapshot.directory.iterdir()}}  # fmt: skip
+    for name, path in files.items():
+        shutil.copyfile(path, folder / name)
+        os.chown(folder / name, NOBODY, NOBODY)
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 60.0, period_s: float = 0.01) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hosting import REPOSITORY
+from hosting import AS_NOBODY, NOBODY, REPOSITORY, give_to_nobody
 from microsim_vm import deterministic
 from microsim_vm.errors import CommandInterruptedError, ControllerTimeoutError, DeterminismError
 from microsim_vm.options import Options
@@ -67,12 +67,6 @@ AGAIN = """
         print(result.stdout.strip(), machine.run_digest)
 """
 
-NOBODY = 65534
-AS_NOBODY = (
-    "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all,+dac_read_search",
-    "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search",
-)  # fmt: skip
-# Of root's rights it has the one to read what is in root's folders: maybe the interpreter.
 BY_ANOTHER = """
     import os, sys
     from pathlib import Path
@@ -246,15 +240,12 @@ def test_a_digest_repeats_in_another_session_from_the_stored_snapshot(world: War
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs all of these tests as one already")
 def test_a_digest_repeats_for_another_user(world: WarmWorld) -> None:
     here = script(world, "threads.py", 1)
-    boot = world.forker.boot
     with tempfile.TemporaryDirectory(prefix="microsim-nobody-") as folder:
-        # The emulator has its user's rights alone, and the cache may be below a home that is root's.
-        shutil.copytree(world.snapshot.directory, f"{folder}/snapshot")
-        files = [shutil.copy(path, folder) for path in (boot.kernel, boot.initramfs, *boot.layers.values())]
-        for path in (folder, f"{folder}/snapshot", *files, *Path(folder, "snapshot").iterdir()):
-            os.chown(path, NOBODY, NOBODY)
+        os.chown(folder, NOBODY, NOBODY)
+        give_to_nobody(world, Path(folder))
+        given = (Path(folder, name) for name in ("snapshot", "kernel", "initramfs", *world.forker.boot.layers))
         there = python(
-            BY_ANOTHER, world.template.path, RACES / "threads.py", folder, f"{folder}/snapshot", *files,
+            BY_ANOTHER, world.template.path, RACES / "threads.py", folder, *given,
             before=AS_NOBODY, env={"HOME": folder, "XDG_RUNTIME_DIR": folder}, cwd=Path(folder),
         )  # fmt: skip
     assert there == f"{NOBODY} {here.output} {here.digest}"

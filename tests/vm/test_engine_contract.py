@@ -30,9 +30,6 @@ pytestmark = pytest.mark.timeout(300)
 
 BALANCE = (REPOSITORY / "example_tests/controllers/balance.py").read_bytes()
 MEMORY_MIB = 256  # the world's template says so
-# Not all at once: what the guest itself is too slow for, the host sees.
-PIECE = "head -c 4M /dev/zero >>/dev/shm/large || exit; sleep 0.02"
-FILL = f"for i in $(seq {2 * MEMORY_MIB // 4}); do {PIECE}; done"
 ENTROPY_SCRIPT = """
 import ctypes, os, uuid
 AT_RANDOM = 25
@@ -199,7 +196,9 @@ def test_bombs_and_hogs_are_limited_and_disturb_nobody(cartpole: WarmWorld, engi
 def test_files_in_memory_are_counted(cartpole: WarmWorld, engine: str) -> None:
     """A file in memory is nobody's, so that no command's limit counts it."""
     with cartpole.fork(1) as machine:
-        result = machine.exec(FILL, timeout_seconds=120)
+        # Not all at once: what the guest itself is too slow for, the host sees; see below.
+        piece = "head -c 4M /dev/zero >>/dev/shm/large || exit; sleep 0.02"
+        result = machine.exec(f"for i in $(seq {2 * MEMORY_MIB // 4}); do {piece}; done", timeout_seconds=120)
         if engine == "qemu":  # such a file system is half as large as the memory
             assert result.exit_code == 1
             assert "No space left" in result.stderr

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from hosting import plain, session, wait_for
+from hosting import AS_NOBODY, NOBODY, plain, session, wait_for
 from microsim_vm import runtime
 from microsim_vm.engines import qemu
 from microsim_vm.errors import AgentError, MicrosimError
@@ -28,11 +28,6 @@ from microsim_vm.world import WarmWorld, warm
 
 pytestmark = pytest.mark.timeout(150)
 
-NOBODY = 65534
-AS_NOBODY = (
-    "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all,+dac_read_search",
-    "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search",
-)  # fmt: skip
 WITHOUT_MOUNTS = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
 ON_QEMU = pytest.mark.parametrize("engine", ["qemu"], indirect=True)
 ON_GVISOR = pytest.mark.parametrize("engine", ["gvisor"], indirect=True)

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from hosting import Session, session, wait_for
+from hosting import AS_NOBODY, NOBODY, Session, give_to_nobody, session, wait_for
 from islands import isle, probe, warm_world
 from microsim_vm import owner, runtime
 from microsim_vm.cache import Cache
@@ -298,14 +298,10 @@ try:
 except MicrosimError as error:
     print(json.dumps({"kind": type(error).__name__, "what": error.what, "cause": error.cause, "hint": error.hint}))
 """
-NOBODY = 65534
-# A tun device that anybody may use, as most machines have it; and of root's rights the one to read what is in its
-# folders, for the interpreter may be there.
-AS_NOBODY = (
+# With a tun device that anybody may use, as most machines have it.
+NOBODY_WITH_TUN = (
     "unshare", "--mount", "--", "sh", "-c",
-    'mount -t tmpfs none /dev/net && mknod -m 0666 /dev/net/tun c 10 200 && exec "$@"', "sh",
-    "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all,+dac_read_search",
-    "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search",
+    'mount -t tmpfs none /dev/net && mknod -m 0666 /dev/net/tun c 10 200 && exec "$@"', "sh", *AS_NOBODY,
 )  # fmt: skip
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs all of these tests as one already")
 
@@ -334,7 +330,7 @@ def nobodys() -> Iterator[Path]:
 @needs_root
 @pytest.mark.parametrize("wire", ["tap", "veth"])
 def test_an_ordinary_user_raises_islands_in_a_user_namespace(nobodys: Path, wire: str) -> None:
-    found = python(AS_NOBODY, RAISE, json.dumps({"sim": wire}), env={"XDG_RUNTIME_DIR": str(nobodys / "own")})
+    found = python(NOBODY_WITH_TUN, RAISE, json.dumps({"sim": wire}), env={"XDG_RUNTIME_DIR": str(nobodys / "own")})
     assert (found.get("uid"), found.get("user")) == (NOBODY, True), found
     assert found["error"] == ""
     assert ("eth0:" if wire == "veth" else f"{found['interface']}:") in found["links"]
@@ -406,14 +402,9 @@ def test_an_ordinary_users_fork_has_a_network(world: WarmWorld, engine: str, nob
     if accelerator == "kvm" and os.stat("/dev/kvm").st_mode & 6 != 6:
         pytest.skip("/dev/kvm is root's alone here")
     boot = world.forker.boot
-    (nobodys / "snapshot").mkdir()
-    files = {"kernel": boot.kernel, "initramfs": boot.initramfs, **boot.layers,
-             **{f"snapshot/{path.name}": path for path in world.snapshot.directory.iterdir()}}  # fmt: skip
-    for name, path in files.items():
-        shutil.copyfile(path, nobodys / name)
-        os.chown(nobodys / name, NOBODY, NOBODY)
+    give_to_nobody(world, nobodys)
     found = python(
-        AS_NOBODY, FORK, str(HERE), str(nobodys), ",".join(boot.layers), str(boot.memory_mib), accelerator,
+        NOBODY_WITH_TUN, FORK, str(HERE), str(nobodys), ",".join(boot.layers), str(boot.memory_mib), accelerator,
         env={"XDG_RUNTIME_DIR": str(nobodys / "own")},
     )  # fmt: skip
     assert (found["uid"], found["user"], found["vmm"]) == (NOBODY, True, NOBODY)
